@@ -1,7 +1,8 @@
 """Kafka of the stack: one node that is broker and controller (KRaft).
 
-Topics are made on request only, and a group's sessions may be short, so that tests of members
-that die need not wait for long.
+Topics are made on request only. Sessions may be short, so that tests of members that die need not
+wait for long; the broker's own is short because a broker that comes back from a crash is let in
+only when its former session is over.
 """
 
 import base64
@@ -41,6 +42,8 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=4000
 """
 
 LOGGING = """\

@@ -161,6 +161,22 @@ def _initialize(stack, name, programs, user):
     part.rename(data)
 
 
+def _forget_zombie(stack, name):
+    """Takes away the lock files of a killed server that nobody has reaped.
+
+    PostgreSQL takes a zombie for a running postmaster and would refuse to start.
+    """
+    lock = _data(stack, name) / "postmaster.pid"
+    try:
+        pid = int(lock.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return
+    if processes.zombie(pid):
+        lock.unlink()
+        socket_lock = stack.home / "sockets" / f".s.PGSQL.{stack.ports[name]}.lock"
+        socket_lock.unlink(missing_ok=True)
+
+
 def _settings(stack, name):
     settings = {**SETTINGS, "port": str(stack.ports[name]), "cluster_name": name}
     sockets = stack.home.resolve() / "sockets"
@@ -179,6 +195,7 @@ def start(stack, name):
     sockets.mkdir(exist_ok=True)
     os.chown(sockets, user.uid, user.gid)
     _initialize(stack, name, programs, user)
+    _forget_zombie(stack, name)
     process = processes.start(stack, name, [programs / "postgres", "-D", _data(stack, name)],
                               user=user, environment=_environment())
     processes.wait_until_ready(stack, name, process, lambda: ready(stack.ports[name]), READY_S)

@@ -26,6 +26,11 @@ def _status(pid):
     return fields[0], int(fields[1])
 
 
+def zombie(pid):
+    status = _status(pid)
+    return status is not None and status[0] == "Z"
+
+
 def alive(pid):
     status = _status(pid)
     return status is not None and status[0] not in "ZX"
