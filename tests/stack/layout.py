@@ -62,7 +62,7 @@ class Stack:
 
     @property
     def home(self):
-        return self.directory / "home"
+        return (self.directory / "home").resolve()
 
     def log(self, name):
         return self.directory / f"{name}.log"
@@ -91,20 +91,20 @@ class Stack:
         """Makes `home`, within reach of the servers' user `uid`."""
         # The directory is the stack's own (mktemp makes it 0700): others may pass through it.
         self.directory.chmod(self.directory.stat().st_mode | 0o111)
-        if self.home.exists():
+        link = self.directory / "home"
+        if link.exists():
             return
         if uid == os.geteuid() or reachable(self.directory, uid):
-            self.home.mkdir()
+            link.mkdir()
             return
         name = hashlib.sha256(str(self.directory).encode()).hexdigest()[:16]
         target = SYSTEM_HOME / name
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        self.home.unlink(missing_ok=True)
-        self.home.symlink_to(target)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
 
     def remove(self):
         """Removes everything the stack has on disk."""
-        if self.home.is_symlink():
-            shutil.rmtree(self.home.resolve(), ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self.directory)

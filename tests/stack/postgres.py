@@ -179,7 +179,7 @@ def _forget_zombie(stack, name):
 
 def _settings(stack, name):
     settings = {**SETTINGS, "port": str(stack.ports[name]), "cluster_name": name}
-    sockets = stack.home.resolve() / "sockets"
+    sockets = stack.home / "sockets"
     short = len(str(sockets)) < 80  # the kernel's limit is 107 bytes with the file's name
     settings["unix_socket_directories"] = str(sockets) if short else ""
     if stack.versions[name] >= 18:

@@ -43,8 +43,8 @@ def running(stack, name):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return None
-    ours = os.fsencode(stack.directory) + b"/"
-    return pid if alive(pid) and ours in command else None
+    ours = any(os.fsencode(path) + b"/" in command for path in (stack.directory, stack.home))
+    return pid if alive(pid) and ours else None
 
 
 def start(stack, name, command, *, user=None, environment=None, folder=None):
