@@ -1,0 +1,8 @@
+//! Tests of the decoder from the outside, in one binary.
+
+#![allow(clippy::unwrap_used)]
+
+mod describe;
+mod golden;
+mod round_trip;
+mod second;
