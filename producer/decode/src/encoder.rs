@@ -11,10 +11,11 @@
 //! out as soon as the next change does not fit into it, so what is held is at most one record and
 //! one row.
 //!
-//! A logical message outside of a transaction is a link of its own that ends at the message's LSN:
-//! pgoutput gives the position *behind* the message's record. One more would pass the start of a
-//! commit record that follows it directly, and the server does not send a transaction whose commit
-//! record starts below the confirmed position.
+//! A logical message outside of a transaction is a link of its own, `(lsn - 1, lsn]` for the
+//! message's LSN: pgoutput gives the position *behind* the message's record. With an end one
+//! further, the link would pass the start of a commit record that follows it directly; the reader
+//! of the log would take that transaction for an older one, and the server, which sends nothing
+//! whose commit record starts below the confirmed position, would never send it again.
 
 use bytes::Bytes;
 use walbraid_schemas::{
@@ -203,7 +204,8 @@ fn message_head(message: &LogicalMessage<'_>) -> Head {
     Head {
         kind: LinkKind::Message,
         xid: 0,
-        commit_lsn: message.lsn,
+        // Inside of the message's record, where no commit record can start.
+        commit_lsn: Lsn(message.lsn.0.saturating_sub(1)),
         commit_time_us: 0,
         origin: None,
     }

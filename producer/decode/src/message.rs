@@ -300,9 +300,9 @@ impl<'a> RelationBody<'a> {
     }
 
     /// A relation without columns.
-    pub fn new(oid: u32, schema: &'a str, name: &'a str, identity: u8) -> Self {
+    pub fn new(xid: Option<u32>, oid: u32, schema: &'a str, name: &'a str, identity: u8) -> Self {
         Self {
-            xid: None,
+            xid,
             oid,
             schema,
             name,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod describe;
+mod encoder;
 mod golden;
 mod round_trip;
 mod second;

@@ -115,9 +115,9 @@ impl Ingredients {
                 let count = u16::try_from(self.columns.len()).unwrap();
                 let identity = b"dnfi"[self.flags.iter().filter(|flag| **flag).count()];
                 let [schema, name] = &self.texts;
-                let body = RelationBody::new(relation, schema, name, identity);
+                let body = RelationBody::new(xid, relation, schema, name, identity);
                 let body = body.with_columns(count, &buffers.columns).unwrap();
-                Message::Relation(RelationBody { xid, ..body })
+                Message::Relation(body)
             }
             6 => {
                 let [schema, name] = &self.texts;

@@ -32,14 +32,17 @@ pub(crate) fn describe_other(read: &StreamingReplicationMessage) -> String {
                 })
                 .collect();
             let bytes = RelationBody::build_columns(&columns);
-            let body = RelationBody::new(*relation_id, namespace, relation_name, *replica_identity);
+            let body = RelationBody::new(
+                xid_before,
+                *relation_id,
+                namespace,
+                relation_name,
+                *replica_identity,
+            );
             let body = body
                 .with_columns(u16::try_from(columns.len()).unwrap(), &bytes)
                 .unwrap();
-            describe(&Message::Relation(RelationBody {
-                xid: xid_before,
-                ..body
-            }))
+            describe(&Message::Relation(body))
         }
         Other::Insert { relation_id, tuple } => {
             let new = Row::new(tuple);

@@ -1,0 +1,538 @@
+//! The parts of a transaction hold what its messages said, in records that are not too large.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use walbraid_decode::encoder::RECORD_BYTES_MIN;
+use walbraid_decode::message::{ColumnBody, Framing, Message, Oids, RelationBody};
+use walbraid_decode::{
+    Assembler, Datum, Decoder, Encoder, Event, LinkPart, OldTuple, Protocol, Relation, Streaming,
+    Tuple, Undecodable,
+};
+use walbraid_schemas::{
+    Body, Change, Envelope, Incarnation, LinkKind, Lsn, OldKind, TableRef, Value, envelope, frame,
+    row, text,
+};
+
+use crate::golden::captures;
+
+/// A producer's loop without the producer: every shape is registered under its number.
+struct Stream {
+    assembler: Assembler,
+    encoder: Encoder,
+    relations: Vec<std::sync::Arc<Relation>>,
+    parts: Vec<LinkPart>,
+}
+
+impl Stream {
+    fn new(record_bytes_max: usize) -> Self {
+        let protocol = Protocol {
+            version: 4,
+            streaming: Streaming::Off,
+            two_phase: false,
+        };
+        Self {
+            assembler: Assembler::new(Decoder::new(protocol)),
+            encoder: Encoder::new(record_bytes_max),
+            relations: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    fn bytes(&mut self, lsn: Lsn, bytes: &[u8]) -> Result<(), Undecodable> {
+        for event in self.assembler.push(lsn, bytes)? {
+            if let Event::Relation(relation) = &event {
+                let schema_id = i32::try_from(self.relations.len()).unwrap();
+                self.relations.push(std::sync::Arc::clone(relation));
+                self.encoder.register(
+                    relation,
+                    TableRef {
+                        schema_id,
+                        fingerprint: i64::MIN,
+                    },
+                );
+            }
+            self.encoder.push(event, &mut self.parts)?;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: &Message<'_>) -> Result<(), Undecodable> {
+        let mut bytes = Vec::new();
+        message.write(Framing::default(), &mut bytes);
+        self.bytes(Lsn(0xAB), &bytes)
+    }
+
+    /// The changes of all parts, one line each.
+    fn changes(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut datum = Vec::new();
+        for LinkPart { part, .. } in &self.parts {
+            if let Some(fragment) = &part.fragment {
+                assert!(part.changes.is_empty());
+                datum.extend_from_slice(&fragment.bytes);
+                if fragment.last {
+                    let change = Bytes::from(std::mem::take(&mut datum));
+                    let change = envelope::decode_change(&change).unwrap();
+                    lines.push(self.change(&change, &part.tables));
+                }
+            }
+            assert!(datum.is_empty() || part.changes.is_empty());
+            lines.extend(
+                part.changes
+                    .iter()
+                    .map(|change| self.change(change, &part.tables)),
+            );
+        }
+        assert!(datum.is_empty());
+        lines
+    }
+
+    fn change(&self, change: &Change, tables: &[TableRef]) -> String {
+        let relation = |index: &u32| {
+            let table = tables[usize::try_from(*index).unwrap()];
+            &self.relations[usize::try_from(table.schema_id).unwrap()]
+        };
+        let row = |index: &u32, row: &Bytes| self.row(relation(index), row);
+        match change {
+            Change::Insert { table, new } => {
+                format!("insert {} {}", relation(table).table.name, row(table, new))
+            }
+            Change::Update { table, old, new } => {
+                let old = old.as_ref().map(|old| {
+                    let kind = if old.kind == OldKind::Key {
+                        "key"
+                    } else {
+                        "full"
+                    };
+                    format!(" {kind} {}", row(table, &old.row))
+                });
+                let name = &relation(table).table.name;
+                format!(
+                    "update {name}{} {}",
+                    old.unwrap_or_default(),
+                    row(table, new)
+                )
+            }
+            Change::Delete { table, old } => {
+                let kind = if old.kind == OldKind::Key {
+                    "key"
+                } else {
+                    "full"
+                };
+                format!(
+                    "delete {} {kind} {}",
+                    relation(table).table.name,
+                    row(table, &old.row)
+                )
+            }
+            Change::Truncate {
+                tables,
+                cascade,
+                restart_identity,
+            } => {
+                let names: Vec<&str> = tables
+                    .iter()
+                    .map(|index| relation(index).table.name.as_str())
+                    .collect();
+                format!("truncate {names:?} {cascade} {restart_identity}")
+            }
+            Change::Message {
+                prefix,
+                content,
+                transactional,
+                ..
+            } => {
+                format!(
+                    "message {prefix} {} {transactional}",
+                    content.escape_ascii()
+                )
+            }
+        }
+    }
+
+    fn row(&self, relation: &Relation, bytes: &Bytes) -> String {
+        let columns: Vec<String> = row::Reader::new(&relation.table, bytes)
+            .map(|value| match value.unwrap() {
+                Value::Null => "null".to_owned(),
+                Value::Unchanged => "unchanged".to_owned(),
+                Value::NotSent => "not sent".to_owned(),
+                value => {
+                    let mut out = String::new();
+                    assert!(text::write(value, &mut out));
+                    format!("'{out}'")
+                }
+            })
+            .collect();
+        columns.join(",")
+    }
+}
+
+const TABLES: u32 = 3;
+
+/// Table `n` has columns (id int4 key, note text, raw bytea).
+fn describe(stream: &mut Stream, table: u32) -> Result<(), Undecodable> {
+    let column = |name, type_oid, key| ColumnBody {
+        key,
+        name,
+        type_oid,
+        type_modifier: -1,
+    };
+    let columns = [
+        column("id", 23, true),
+        column("note", 25, false),
+        column("raw", 17, false),
+    ];
+    let columns = RelationBody::build_columns(&columns);
+    let name = format!("table{table}");
+    let body = RelationBody::new(None, table, "public", &name, b'd');
+    stream.message(&Message::Relation(body.with_columns(3, &columns).unwrap()))
+}
+
+/// A change to make, with the sizes of its values.
+#[derive(Clone, Debug)]
+enum Make {
+    Insert {
+        table: u32,
+        note: usize,
+        raw: usize,
+    },
+    Update {
+        table: u32,
+        old: Option<bool>,
+        note: usize,
+    },
+    Delete {
+        table: u32,
+        full: bool,
+        note: usize,
+    },
+    Truncate {
+        tables: Vec<u32>,
+        cascade: bool,
+    },
+    Message {
+        content: usize,
+    },
+}
+
+fn begin() -> Message<'static> {
+    Message::Begin {
+        commit_lsn: Lsn((u64::MAX >> 1) - 8),
+        commit_time_us: i64::MAX,
+        xid: u32::MAX,
+    }
+}
+
+fn commit() -> Message<'static> {
+    Message::Commit {
+        commit_lsn: Lsn((u64::MAX >> 1) - 8),
+        end_lsn: Lsn(u64::MAX >> 1),
+        commit_time_us: i64::MAX,
+    }
+}
+
+/// Feeds the change; gives the line that it must be read back as.
+fn make(stream: &mut Stream, change: &Make) -> String {
+    let hex = |size: usize| format!("\\x{}", "ab".repeat(size));
+    let tuple =
+        |note: &Datum<'_>, raw: &Datum<'_>| Tuple::build(&[Datum::Text(b"-7"), *note, *raw]);
+    match change {
+        Make::Insert { table, note, raw } => {
+            let (note, raw) = ("n".repeat(*note), hex(*raw));
+            let new = tuple(&Datum::Text(note.as_bytes()), &Datum::Text(raw.as_bytes()));
+            let new = Tuple::from_bytes(&new).unwrap();
+            stream
+                .message(&Message::Insert {
+                    xid: None,
+                    relation: *table,
+                    new,
+                })
+                .unwrap();
+            format!("insert table{table} '-7','{note}','{raw}'")
+        }
+        Make::Update { table, old, note } => {
+            let note = "u".repeat(*note);
+            let key = tuple(&Datum::Null, &Datum::Null);
+            let full = tuple(&Datum::Text(note.as_bytes()), &Datum::Null);
+            let new = tuple(&Datum::Text(note.as_bytes()), &Datum::Unchanged);
+            let new = Tuple::from_bytes(&new).unwrap();
+            let (old, line) = match old {
+                None => (None, String::new()),
+                Some(false) => {
+                    let key = OldTuple::Key(Tuple::from_bytes(&key).unwrap());
+                    (Some(key), " key '-7',not sent,not sent".to_owned())
+                }
+                Some(true) => {
+                    let full = OldTuple::Full(Tuple::from_bytes(&full).unwrap());
+                    (Some(full), format!(" full '-7','{note}',null"))
+                }
+            };
+            stream
+                .message(&Message::Update {
+                    xid: None,
+                    relation: *table,
+                    old,
+                    new,
+                })
+                .unwrap();
+            format!("update table{table}{line} '-7','{note}',unchanged")
+        }
+        Make::Delete { table, full, note } => {
+            let note = "d".repeat(*note);
+            let row = if *full {
+                Datum::Text(note.as_bytes())
+            } else {
+                Datum::Null
+            };
+            let row = tuple(&row, &Datum::Null);
+            let row = Tuple::from_bytes(&row).unwrap();
+            let old = if *full {
+                OldTuple::Full(row)
+            } else {
+                OldTuple::Key(row)
+            };
+            stream
+                .message(&Message::Delete {
+                    xid: None,
+                    relation: *table,
+                    old,
+                })
+                .unwrap();
+            match full {
+                true => format!("delete table{table} full '-7','{note}',null"),
+                false => format!("delete table{table} key '-7',not sent,not sent"),
+            }
+        }
+        Make::Truncate { tables, cascade } => {
+            let oids: Vec<u8> = tables
+                .iter()
+                .flat_map(|table| table.to_be_bytes())
+                .collect();
+            let relations = Oids::from_bytes(&oids);
+            let (cascade, restart_identity) = (*cascade, true);
+            let truncate = Message::Truncate {
+                xid: None,
+                cascade,
+                restart_identity,
+                relations,
+            };
+            stream.message(&truncate).unwrap();
+            let names: Vec<String> = tables.iter().map(|table| format!("table{table}")).collect();
+            format!("truncate {names:?} {cascade} true")
+        }
+        Make::Message { content } => {
+            let content = "m".repeat(*content);
+            let (lsn, prefix) = (Lsn(u64::MAX >> 1), "prefix");
+            let content = content.as_bytes();
+            let message = Message::Logical {
+                xid: None,
+                transactional: true,
+                lsn,
+                prefix,
+                content,
+            };
+            stream.message(&message).unwrap();
+            format!("message prefix {} true", content.escape_ascii())
+        }
+    }
+}
+
+fn change() -> impl Strategy<Value = Make> {
+    let size = || prop_oneof![4 => 0..60usize, 1 => 0..3_000usize, 1 => 0..60_000usize];
+    let table = || 0..TABLES;
+    prop_oneof![
+        4 => (table(), size(), size())
+            .prop_map(|(table, note, raw)| Make::Insert { table, note, raw }),
+        4 => (table(), any::<Option<bool>>(), size())
+            .prop_map(|(table, old, note)| Make::Update { table, old, note }),
+        2 => (table(), any::<bool>(), size())
+            .prop_map(|(table, full, note)| Make::Delete { table, full, note }),
+        1 => (vec(table(), 1..4), any::<bool>())
+            .prop_map(|(tables, cascade)| Make::Truncate { tables, cascade }),
+        1 => size().prop_map(|content| Make::Message { content }),
+    ]
+}
+
+/// The record of a part, with every number of its envelope as long as it can be.
+fn record_bytes(part: &LinkPart) -> usize {
+    let envelope = Envelope {
+        incarnation: Incarnation([0xFF; 16]),
+        timeline: u32::MAX,
+        claim_offset: i64::MAX,
+        options_hash: i64::MIN,
+        seq: i64::MAX,
+        end_lsn: Lsn(u64::MAX >> 1),
+        previous_end_lsn: Lsn(u64::MAX >> 1),
+        body: Body::Part(part.part.clone()),
+    };
+    let mut record = Vec::new();
+    frame::write(i32::MAX, &mut record);
+    envelope::encode(&envelope, &mut record).unwrap();
+    record.len()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_hold_the_transaction_and_fit_into_records(
+        changes in vec(change(), 1..30),
+        record_bytes_max in RECORD_BYTES_MIN..40_000usize,
+    ) {
+        let mut stream = Stream::new(record_bytes_max);
+        for table in 0..TABLES {
+            describe(&mut stream, table).unwrap();
+        }
+        stream.message(&begin()).unwrap();
+        let expected: Vec<String> =
+            changes.iter().map(|change| make(&mut stream, change)).collect();
+        stream.message(&commit()).unwrap();
+
+        prop_assert_eq!(stream.changes(), expected);
+        let count = stream.parts.len();
+        for (number, part) in stream.parts.iter().enumerate() {
+            let last = number + 1 == count;
+            prop_assert_eq!(part.part.number as usize, number);
+            prop_assert_eq!(part.part.last, last);
+            prop_assert_eq!(part.end_lsn.is_invalid(), !last);
+            prop_assert_eq!(part.part.xid, u32::MAX);
+            prop_assert!(record_bytes(part) <= record_bytes_max);
+        }
+    }
+}
+
+#[test]
+fn captured_streams_become_links_in_the_order_of_the_wal() {
+    for capture in captures()
+        .iter()
+        .filter(|capture| capture.name.ends_with("plain"))
+    {
+        let mut stream = Stream::new(RECORD_BYTES_MIN);
+        for (lsn, bytes) in &capture.messages {
+            stream.bytes(*lsn, bytes).unwrap();
+        }
+        let mut previous_end_lsn = Lsn(0);
+        for LinkPart { part, end_lsn } in &stream.parts {
+            assert!(part.last && part.number == 0, "{}", capture.name);
+            // A commit record may start where the record of a message ends, and not before.
+            assert!(
+                part.commit_lsn >= previous_end_lsn,
+                "{}: {part:?}",
+                capture.name
+            );
+            assert!(*end_lsn > part.commit_lsn, "{}", capture.name);
+            previous_end_lsn = *end_lsn;
+        }
+        let outside = stream
+            .parts
+            .iter()
+            .filter(|part| part.part.kind == LinkKind::Message);
+        assert_eq!(outside.count(), 3, "{}", capture.name);
+        let from_elsewhere: Vec<_> = stream
+            .parts
+            .iter()
+            .filter_map(|part| part.part.origin.as_ref())
+            .collect();
+        assert_eq!(from_elsewhere.len(), 1, "{}", capture.name);
+        assert_eq!(from_elsewhere[0].name, "elsewhere");
+        assert_eq!(from_elsewhere[0].lsn, Lsn(0xAB_CDEF));
+    }
+}
+
+#[test]
+fn captured_values_arrive_as_their_text() {
+    for capture in captures()
+        .iter()
+        .filter(|capture| capture.name.ends_with("plain"))
+    {
+        let mut stream = Stream::new(RECORD_BYTES_MIN);
+        for (lsn, bytes) in &capture.messages {
+            stream.bytes(*lsn, bytes).unwrap();
+        }
+        let changes = stream.changes();
+        let check = |line: &str| {
+            assert!(
+                changes.iter().any(|change| change == line),
+                "{}: {line}",
+                capture.name
+            );
+        };
+        check(concat!(
+            "insert typed '1','t','-2','9007199254740993','NaN','-0e0','e\u{308} | \"q\" \\',",
+            "'\\xdeadbeef','12.50','wild','7','(1,\"a,b\")','{1,NULL,3}','{\"k\": [1, null]}',",
+            "'2026-01-02 03:04:05.678901+00','[1,5)','var','c   '"
+        ));
+        check("update toasted '1',unchanged,'2'");
+        check("update keyed key '1','2',not sent '4','2',null");
+        check("update whole full null,'b' null,'c'");
+        check("delete whole full '1',null");
+        check("insert columnless ");
+        check("truncate [\"parent\", \"child\"] true false");
+        check("truncate [\"parent\", \"child\"] false true");
+        check("message inside transactional true");
+        check("message outside \\x00\\xff false");
+        check("insert whole '2','x','calm'");
+    }
+}
+
+#[test]
+fn a_value_that_is_not_of_its_type_is_refused_without_being_shown() {
+    let check = |datum: Datum<'_>, expected: &str| {
+        let mut stream = Stream::new(RECORD_BYTES_MIN);
+        describe(&mut stream, 1).unwrap();
+        stream.message(&begin()).unwrap();
+        let row = Tuple::build(&[datum, Datum::Null, Datum::Null]);
+        let new = Tuple::from_bytes(&row).unwrap();
+        let refusal = stream.message(&Message::Insert {
+            xid: None,
+            relation: 1,
+            new,
+        });
+        let text = refusal.unwrap_err().to_string();
+        assert_eq!(
+            text,
+            format!(
+                "value of column \"id\" of relation public.table1 at LSN 0/AB is not a valid \
+                 pg_catalog.int4: {expected}"
+            )
+        );
+    };
+    check(Datum::Text(b"abc"), "its text form is not one of this type");
+    check(
+        Datum::Text(b"2147483648"),
+        "its text form is not one of this type",
+    );
+    check(Datum::Text(b""), "its text form is not one of this type");
+    check(
+        Datum::Unchanged,
+        "an inserted row cannot have an unchanged value",
+    );
+    check(
+        Datum::Binary(b"\0\0\0\x01"),
+        "it was sent in binary form, which was not asked for",
+    );
+}
+
+#[test]
+fn a_list_of_relations_that_fits_no_record_is_refused() {
+    let mut stream = Stream::new(RECORD_BYTES_MIN);
+    let tables: Vec<u32> = (0..1100).collect();
+    tables
+        .iter()
+        .for_each(|table| describe(&mut stream, *table).unwrap());
+    stream.message(&begin()).unwrap();
+    let oids: Vec<u8> = tables
+        .iter()
+        .flat_map(|table| table.to_be_bytes())
+        .collect();
+    let relations = Oids::from_bytes(&oids);
+    let truncate = Message::Truncate {
+        xid: None,
+        cascade: false,
+        restart_identity: false,
+        relations,
+    };
+    let refusal = stream.message(&truncate).unwrap_err();
+    assert!(matches!(refusal, Undecodable::TooLarge { .. }), "{refusal}");
+}
