@@ -1,0 +1,396 @@
+//! The engine of a lane: events in, actions out.
+//!
+//! It owns every decision about order: which transactions become a unit, which worker runs it and
+//! when, when it may commit, what a failure means, how far the lane is, and which offset may be
+//! committed. It owns no connection and no clock; `now_ms` is any clock that does not go back.
+//!
+//! **What the shell promises.** It executes the actions of one [`Engine::step`] in order, before it
+//! calls the next one. After [`Action::SeekBack`] and [`Action::TakeOver`] it discards the records
+//! it has fetched already. A worker executes what it is given in the order in which it was given.
+//! A unit that failed takes with it everything that was sent behind it on its connection: the
+//! worker drops those runs, the engine counts them as undone. A run sent before the failure was
+//! known carries a number that the worker drops (see [`Action::Run`]).
+//!
+//! **What the engine promises.** At any time the committed units are a prefix of the log. An offset
+//! to commit never passes the first record of anything that is not durable. A failure is a stop
+//! only if it is a fact ([`crate::rule`]), and everything before it is committed by then.
+//!
+//! **Memory.** What is read and not yet committed is bounded by `buffer_bytes_max`, above which
+//! fetching pauses. A transaction larger than `transaction_memory_bytes` becomes an open unit while
+//! it still arrives: its worker applies what is there and gets the rest piece by piece; the pieces
+//! are not kept, so should it have to run again, it is read from the log again. What cannot be
+//! bounded is a single row: its fragments are put together before it can be applied.
+
+mod failed;
+mod pending;
+mod status;
+
+use walbraid_schemas::chain::Position;
+use walbraid_schemas::lsn::Lsn;
+use walbraid_schemas::notice::{Stop, StopKind};
+
+pub use self::status::{Status, Waiting};
+
+use self::failed::Retry;
+use self::pending::Pending;
+use crate::action::{Action, TakeOver};
+use crate::buffer::{Buffer, Buffered};
+use crate::coordinator::OnMissing;
+use crate::event::{CommitTag, Event, Record};
+use crate::frontier::Frontier;
+use crate::rule::{BackOff, Cause};
+use crate::scheduler::{InFlightLimits, WorkerId};
+use crate::unit::UnitId;
+use crate::window::{GroupLimits, Window};
+
+/// What an engine is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the stream, for messages.
+    pub stream: String,
+    /// Connections that apply.
+    pub workers: usize,
+    /// What is done about a row that is not found.
+    pub on_missing: OnMissing,
+    /// How large a unit may grow when the lane is behind.
+    pub group: GroupLimits,
+    /// How much a worker may have before it.
+    pub in_flight: InFlightLimits,
+    /// A transaction larger than this is applied while it arrives.
+    pub transaction_memory_bytes: usize,
+    /// Fetching pauses above this.
+    pub buffer_bytes_max: usize,
+    /// A transaction that is applied while it arrives and has not grown for this long is rolled
+    /// back on the subscriber.
+    pub run_idle_timeout_ms: u64,
+    /// Pauses between attempts of a unit.
+    pub back_off: BackOff,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const MIB: usize = 1 << 20;
+        Self {
+            stream: String::new(),
+            workers: 1,
+            on_missing: OnMissing::Skip,
+            group: GroupLimits {
+                transactions_max: 256,
+                bytes_max: MIB,
+            },
+            in_flight: InFlightLimits {
+                units_max: 8,
+                bytes_max: 8 * MIB,
+            },
+            transaction_memory_bytes: 16 * MIB,
+            buffer_bytes_max: 64 * MIB,
+            run_idle_timeout_ms: 60_000,
+            back_off: BackOff {
+                first_ms: 20,
+                max_ms: 10_000,
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Applying,
+    TakingOver,
+    Stopped,
+}
+
+/// The engine of a lane.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    phase: Phase,
+    buffer: Buffer,
+    window: Window,
+    pending: Pending,
+    frontier: Frontier,
+    /// Bytes of extensions that workers hold.
+    unconsumed_bytes: usize,
+    log_stop: Option<Stop>,
+    retry: Option<Retry>,
+    /// Commit LSN of the transaction for whose sake the catalogue was read again last.
+    shape_read_for: Option<Lsn>,
+    retries: [u64; Cause::ALL.len()],
+    transactions_before: u64,
+    paused: bool,
+    offset: Option<i64>,
+    wake_at_ms: Option<u64>,
+    buffered: Vec<Buffered>,
+}
+
+impl Engine {
+    /// An engine at the subscriber's progress: what its origins have flushed, and the claim that the
+    /// lane's row holds.
+    pub fn new(config: Config, position: Position) -> Self {
+        let pending = Pending::new(&config);
+        Self {
+            phase: Phase::Applying,
+            buffer: Buffer::new(position, config.transaction_memory_bytes),
+            window: Window::default(),
+            pending,
+            frontier: Frontier::new(&position),
+            unconsumed_bytes: 0,
+            log_stop: None,
+            retry: None,
+            shape_read_for: None,
+            retries: [0; Cause::ALL.len()],
+            transactions_before: 0,
+            paused: false,
+            offset: None,
+            wake_at_ms: None,
+            buffered: Vec::new(),
+            config,
+        }
+    }
+
+    /// Goes on after a take-over, at the progress that was found then.
+    pub fn resume(&mut self, position: Position) {
+        self.transactions_before += self.frontier.transactions_applied();
+        self.frontier = Frontier::new(&position);
+        self.buffer = Buffer::new(position, self.config.transaction_memory_bytes);
+        self.log_stop = None;
+        self.paused = false;
+        self.offset = None;
+        self.phase = Phase::Applying;
+    }
+
+    /// Takes in one event; appends what is to be done.
+    pub fn step(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
+        if self.phase != Phase::Applying {
+            return;
+        }
+        match event {
+            Event::Record(record) => self.record(now_ms, *record, actions),
+            Event::ReadFrom(start) => {
+                if self.buffer.restart(start) {
+                    self.drop_open(actions);
+                }
+            }
+            Event::LogStop(stop) => {
+                self.log_stop.get_or_insert(stop);
+            }
+            Event::Committed {
+                worker,
+                run,
+                unit,
+                tag,
+            } => {
+                self.committed(now_ms, (worker, run, unit), tag, actions);
+            }
+            Event::Counted { worker, run, unit } => {
+                if !self.pending.counted(worker, run, unit) {
+                    self.invariant(format!("counts of unit {} out of turn", unit.0), actions);
+                }
+            }
+            Event::Failed {
+                worker,
+                run,
+                unit,
+                failure,
+            } => {
+                self.failed(now_ms, (worker, run, unit), &failure, actions);
+            }
+            Event::Abandoned { worker, run, unit } => self.pending.abandoned(worker, run, unit),
+            Event::Consumed { size_bytes } => {
+                self.unconsumed_bytes = self.unconsumed_bytes.saturating_sub(size_bytes);
+            }
+            Event::SessionLost { .. } => {
+                self.count_retry(Cause::Connection);
+                self.take_over(TakeOver::SessionLost, actions);
+            }
+            Event::Flushed { lsn } => self.frontier.flushed(lsn),
+            Event::Tick => {}
+        }
+        self.advance(now_ms, actions);
+    }
+
+    fn record(&mut self, now_ms: u64, record: Record, actions: &mut Vec<Action>) {
+        if self.log_stop.is_some() {
+            return;
+        }
+        let mut buffered = std::mem::take(&mut self.buffered);
+        self.buffer.record(now_ms, record, &mut buffered);
+        for step in buffered.drain(..) {
+            self.take_in(step, actions);
+        }
+        self.buffered = buffered;
+    }
+
+    fn take_in(&mut self, step: Buffered, actions: &mut Vec<Action>) {
+        if self.phase != Phase::Applying {
+            return;
+        }
+        match step {
+            Buffered::Transaction(transaction) => self.window.push(*transaction),
+            Buffered::Extension(extension) => {
+                if self.window.ends_open() {
+                    self.window.extend(extension);
+                } else if let Some(size_bytes) = self.pending.extend(extension, actions) {
+                    self.unconsumed_bytes += size_bytes;
+                } else {
+                    self.invariant(
+                        "a piece of a transaction that is not open".to_owned(),
+                        actions,
+                    );
+                }
+            }
+            Buffered::Void => self.drop_open(actions),
+            Buffered::SeekBack => actions.push(Action::SeekBack),
+            Buffered::ReadAgain => self.take_over(TakeOver::ReadAgain, actions),
+            Buffered::Stop(stop) => {
+                self.log_stop.get_or_insert(*stop);
+            }
+        }
+    }
+
+    /// The transaction that was being applied while it arrived will not arrive any further.
+    fn drop_open(&mut self, actions: &mut Vec<Action>) {
+        if self.window.ends_open() {
+            self.window.drop_open();
+        } else {
+            self.pending.drop_open(actions);
+        }
+    }
+
+    fn committed(
+        &mut self,
+        now_ms: u64,
+        (worker, run, unit): (WorkerId, u64, UnitId),
+        tag: CommitTag,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.pending.is_stale(worker, run) {
+            return;
+        }
+        if tag == CommitTag::RollBack {
+            self.take_over(TakeOver::OutcomeUnknown, actions);
+            return;
+        }
+        let Some((unit, ending)) = self.pending.committed(worker, unit) else {
+            self.invariant(format!("unit {} committed out of turn", unit.0), actions);
+            return;
+        };
+        self.frontier.committed(&unit, &ending);
+        self.recovered(now_ms, &ending, actions);
+    }
+
+    /// Does whatever can be done now.
+    fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.paused {
+            self.buffer.not_idle(now_ms);
+        }
+        if self.phase == Phase::Applying
+            && self.buffer.park(now_ms, self.config.run_idle_timeout_ms)
+        {
+            self.drop_open(actions);
+        }
+        while self.phase == Phase::Applying {
+            let formed = self.pending.form(&mut self.window, self.config.group);
+            let sent = self.dispatch(now_ms, actions);
+            if !formed && !sent {
+                break;
+            }
+        }
+        if self.phase != Phase::Applying {
+            return;
+        }
+        self.pending.commit_turns(actions);
+        self.stop_at_the_end(actions);
+        self.commit_offset(actions);
+        self.hold_back(actions);
+        self.wake(now_ms, actions);
+    }
+
+    /// Sends the next unit that may be sent.
+    fn dispatch(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+        let Some(next) = self.pending.unsent() else {
+            return false;
+        };
+        if next.is_head && self.retry_pause(next.commit_lsn, now_ms).is_some() {
+            return false;
+        }
+        if let Some(error) = next.mapping_error.clone() {
+            if next.is_head {
+                self.unmapped(next.commit_lsn, &error, actions);
+            }
+            return false;
+        }
+        self.pending
+            .send(next.place, self.config.on_missing, actions)
+    }
+
+    /// The log cannot be read on: stop once all that was read is committed.
+    fn stop_at_the_end(&mut self, actions: &mut Vec<Action>) {
+        let done = self.window.is_empty() && self.pending.is_empty_but_open();
+        if done && let Some(stop) = self.log_stop.take() {
+            self.stop(stop, actions);
+        }
+    }
+
+    fn commit_offset(&mut self, actions: &mut Vec<Action>) {
+        let open = [
+            self.pending.first_offset(),
+            self.window.first_offset(),
+            self.buffer.first_offset(),
+        ];
+        let offset = self.frontier.offset(open.into_iter().flatten().min());
+        if offset > self.offset
+            && let Some(offset) = offset
+        {
+            self.offset = Some(offset);
+            actions.push(Action::CommitOffset { offset });
+        }
+    }
+
+    /// Pauses fetching when too much is held, as long as some of it will go without further records.
+    fn hold_back(&mut self, actions: &mut Vec<Action>) {
+        let limit = self.config.buffer_bytes_max;
+        let stuck = self.buffer.size_bytes() + self.pending.stuck_bytes();
+        let loose = self.window.size_bytes() + self.pending.loose_bytes() + self.unconsumed_bytes;
+        if !self.paused && stuck + loose > limit && loose > limit / 4 {
+            self.paused = true;
+            actions.push(Action::PauseFetch);
+        } else if self.paused && (stuck + loose <= limit / 4 * 3 || loose <= limit / 8) {
+            self.paused = false;
+            actions.push(Action::ResumeFetch);
+        }
+    }
+
+    fn wake(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let pause = self.pending.unsent().filter(|next| next.is_head);
+        let retry = pause.and_then(|next| self.retry_pause(next.commit_lsn, now_ms));
+        let idle = self.buffer.idle_at_ms(self.config.run_idle_timeout_ms);
+        let at_ms = retry.into_iter().chain(idle).min();
+        if at_ms != self.wake_at_ms {
+            self.wake_at_ms = at_ms;
+            actions.extend(at_ms.map(|at_ms| Action::WakeAt { at_ms }));
+        }
+    }
+
+    fn take_over(&mut self, reason: TakeOver, actions: &mut Vec<Action>) {
+        self.phase = Phase::TakingOver;
+        self.window.clear();
+        self.pending.clear();
+        self.unconsumed_bytes = 0;
+        self.wake_at_ms = None;
+        actions.push(Action::TakeOver { reason });
+    }
+
+    fn stop(&mut self, stop: Stop, actions: &mut Vec<Action>) {
+        self.phase = Phase::Stopped;
+        actions.push(Action::Stop(Box::new(stop)));
+    }
+
+    /// Something that cannot be: the process ends, and starts again from what is durable.
+    fn invariant(&mut self, what: String, actions: &mut Vec<Action>) {
+        let message = format!("stream \"{}\": {what}", self.config.stream);
+        let stop = Stop::new(StopKind::Internal, message)
+            .detail("This is an error of walbraid. Nothing is lost; a restart goes on from what is durable.");
+        self.stop(stop, actions);
+    }
+}

@@ -1,0 +1,150 @@
+//! What a worker reports when a unit did not go through, and the stop it becomes if it is a fact.
+//!
+//! A stop names stream, transaction, LSN, relation and constraint beside the server's own words. No
+//! row values: the server's DETAIL is left out where it quotes rows or keys.
+
+use walbraid_schemas::notice::{Stop, StopKind};
+
+use crate::binding::BuildError;
+use crate::missing::Missing;
+use crate::quote;
+use crate::unit::Transaction;
+
+/// Where in a unit something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which transaction of the unit.
+    pub transaction: usize,
+    /// Which change of that transaction, counted over all its pieces from 0.
+    pub change: usize,
+}
+
+/// An ErrorResponse of the subscriber, in its own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerFailure {
+    /// Five characters.
+    pub sqlstate: String,
+    /// Primary message.
+    pub message: String,
+    /// DETAIL.
+    pub detail: Option<String>,
+    /// HINT.
+    pub hint: Option<String>,
+    /// Schema of the relation it is about.
+    pub schema: Option<String>,
+    /// The relation.
+    pub table: Option<String>,
+    /// The column.
+    pub column: Option<String>,
+    /// The constraint.
+    pub constraint: Option<String>,
+}
+
+/// Why a unit did not go through.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The subscriber refused something.
+    Server {
+        /// What the server said.
+        error: ServerFailure,
+        /// The change whose statement failed; none for BEGIN, COMMIT and the like.
+        place: Option<Place>,
+        /// Relation of that statement, quoted.
+        relation: Option<String>,
+    },
+    /// A row was not found, and the policy says that this is an error.
+    Missing {
+        /// Which row of which relation.
+        missing: Missing,
+        /// The change.
+        place: Place,
+    },
+    /// No statement could be made of a change.
+    Build {
+        /// Why.
+        error: BuildError,
+        /// The change.
+        place: Place,
+    },
+}
+
+impl Failure {
+    /// The primary message, for a line in the log.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Server { error, .. } => error.message.clone(),
+            Self::Missing { missing, .. } => missing.error_message(),
+            Self::Build { error, .. } => error.to_string(),
+        }
+    }
+
+    /// The stop that the failure of this transaction is.
+    pub fn stop(&self, kind: StopKind, stream: &str, transaction: &Transaction) -> Stop {
+        let stop = match self {
+            Self::Server {
+                error, relation, ..
+            } => error.stop(kind, relation.as_deref()),
+            Self::Missing { missing, .. } => {
+                let stop = Stop::new(kind, missing.error_message()).detail(missing.detail());
+                stop.hint("Insert the row on the subscriber, or set on_missing to \"skip\".")
+            }
+            Self::Build { error, .. } => error.stop(),
+        };
+        locate(stop, stream, transaction)
+    }
+}
+
+impl ServerFailure {
+    fn stop(&self, kind: StopKind, relation: Option<&str>) -> Stop {
+        let mut details = Vec::new();
+        if let Some(detail) = self
+            .detail
+            .as_ref()
+            .filter(|_| !quotes_rows(&self.sqlstate))
+        {
+            details.push(detail.clone());
+        }
+        let relation = match (&self.schema, &self.table) {
+            (Some(schema), Some(table)) => Some(quote::qualified(schema, table)),
+            _ => relation.map(str::to_owned),
+        };
+        if let Some(relation) = relation {
+            details.push(format!("Relation: {relation}."));
+        }
+        if let Some(column) = &self.column {
+            details.push(format!("Column: {}.", quote::identifier(column)));
+        }
+        if let Some(constraint) = &self.constraint {
+            details.push(format!("Constraint: {}.", quote::identifier(constraint)));
+        }
+        details.push(format!("SQLSTATE: {}.", self.sqlstate));
+        let hint = self.hint.clone().unwrap_or_else(|| {
+            "Nothing of the transaction was applied. It is applied anew once the cause is mended."
+                .to_owned()
+        });
+        Stop::new(kind, self.message.clone())
+            .detail(details.join(" "))
+            .hint(hint)
+    }
+}
+
+/// True if the server's DETAIL of that error holds values of rows.
+fn quotes_rows(sqlstate: &str) -> bool {
+    matches!(sqlstate.get(..2), Some("21" | "22" | "23" | "44" | "P0"))
+}
+
+/// Says in a stop which transaction of which stream it is about.
+pub(crate) fn locate(stop: Stop, stream: &str, transaction: &Transaction) -> Stop {
+    let Transaction {
+        xid, commit_lsn, ..
+    } = transaction;
+    let end = match &transaction.ending {
+        Some(ending) => format!(", finished at {}", ending.end_lsn),
+        None => String::new(),
+    };
+    let message = format!(
+        "stream \"{stream}\": transaction {xid}, committed at {commit_lsn}{end}, cannot be applied: {}",
+        stop.message
+    );
+    Stop { message, ..stop }
+}
