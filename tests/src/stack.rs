@@ -117,7 +117,8 @@ impl Stack {
 
     /// The stack whose servers may be stopped and killed; all of them run.
     pub async fn exclusive() -> Self {
-        let directory = root().join(".stack-fault");
+        let named = std::env::var_os("WALBRAID_TEST_FAULT_DIR").map(PathBuf::from);
+        let directory = named.unwrap_or_else(|| root().join(".stack-fault"));
         let (addresses, lock) = blocking({
             let directory = directory.clone();
             move || {
@@ -180,6 +181,14 @@ impl Stack {
         );
         let directory = self.directory.clone().expect("a stack made by bin/stack");
         blocking(move || drop(run(&directory, action, &[server.name()]))).await;
+    }
+
+    /// The process id of a server of a stack made by `bin/stack`.
+    pub fn pid(&self, server: Server) -> u32 {
+        let directory = self.directory.as_ref().expect("a stack made by bin/stack");
+        let path = directory.join(format!("{}.pid", server.name()));
+        let text = std::fs::read_to_string(&path).expect("the server runs");
+        text.trim().parse().expect("a process id")
     }
 
     /// Files of TLS, where the stack has a directory.
