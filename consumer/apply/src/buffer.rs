@@ -165,7 +165,7 @@ impl Buffer {
             }
             Stage::Collecting => {
                 if let Some(piece) = piece {
-                    run.pieces_bytes += piece.size_bytes;
+                    run.pieces_bytes += piece.size_bytes();
                     run.transaction.pieces.push(Arc::new(piece));
                 }
                 run.transaction.ending = ending;
@@ -297,11 +297,7 @@ fn piece(changes: Vec<Change>, targets: Vec<Target>, size_bytes: usize) -> Optio
         return None;
     }
     let size_bytes = size_bytes + changes.len() * CHANGE_BYTES;
-    Some(Piece {
-        targets,
-        changes,
-        size_bytes,
-    })
+    Some(Piece::new(changes, targets, size_bytes))
 }
 
 fn unsupported(part: &Part) -> Stop {

@@ -109,8 +109,6 @@ pub struct Engine {
     window: Window,
     pending: Pending,
     frontier: Frontier,
-    /// Bytes of extensions that workers hold.
-    unconsumed_bytes: usize,
     log_stop: Option<Stop>,
     retry: Option<Retry>,
     /// Commit LSN of the transaction for whose sake the catalogue was read again last.
@@ -134,7 +132,6 @@ impl Engine {
             window: Window::default(),
             pending,
             frontier: Frontier::new(&position),
-            unconsumed_bytes: 0,
             log_stop: None,
             retry: None,
             shape_read_for: None,
@@ -196,9 +193,7 @@ impl Engine {
                 self.failed(now_ms, (worker, run, unit), &failure, actions);
             }
             Event::Abandoned { worker, run, unit } => self.pending.abandoned(worker, run, unit),
-            Event::Consumed { size_bytes } => {
-                self.unconsumed_bytes = self.unconsumed_bytes.saturating_sub(size_bytes);
-            }
+            Event::Consumed { unit, size_bytes } => self.pending.consumed(unit, size_bytes),
             Event::SessionLost { .. } => {
                 self.count_retry(Cause::Connection);
                 self.take_over(TakeOver::SessionLost, actions);
@@ -230,9 +225,7 @@ impl Engine {
             Buffered::Extension(extension) => {
                 if self.window.ends_open() {
                     self.window.extend(extension);
-                } else if let Some(size_bytes) = self.pending.extend(extension, actions) {
-                    self.unconsumed_bytes += size_bytes;
-                } else {
+                } else if self.pending.extend(extension, actions).is_none() {
                     self.invariant(
                         "a piece of a transaction that is not open".to_owned(),
                         actions,
@@ -351,7 +344,7 @@ impl Engine {
     fn hold_back(&mut self, actions: &mut Vec<Action>) {
         let limit = self.config.buffer_bytes_max;
         let stuck = self.buffer.size_bytes() + self.pending.stuck_bytes();
-        let loose = self.window.size_bytes() + self.pending.loose_bytes() + self.unconsumed_bytes;
+        let loose = self.window.size_bytes() + self.pending.loose_bytes();
         if !self.paused && stuck + loose > limit && loose > limit / 4 {
             self.paused = true;
             actions.push(Action::PauseFetch);
@@ -376,7 +369,6 @@ impl Engine {
         self.phase = Phase::TakingOver;
         self.window.clear();
         self.pending.clear();
-        self.unconsumed_bytes = 0;
         self.wake_at_ms = None;
         actions.push(Action::TakeOver { reason });
     }

@@ -88,7 +88,9 @@ pub enum Event {
     },
     /// A worker holds an extension of an open unit no longer.
     Consumed {
-        /// The extension's `size_bytes`.
+        /// The unit.
+        unit: UnitId,
+        /// Size of the extension's piece.
         size_bytes: usize,
     },
     /// A worker's session ended: the outcome of what it had is unknown, and commits before it may

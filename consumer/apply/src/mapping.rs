@@ -104,12 +104,17 @@ pub enum MappingError {
         /// The columns, in the subscriber's order.
         columns: Vec<String>,
     },
+    /// The publisher's shape itself cannot be had: the registry gives another schema than the one
+    /// that the change was written with, or none.
+    #[error("{}", .0.message)]
+    SchemaUnavailable(Box<Stop>),
 }
 
 impl MappingError {
     /// The stop that this error is once the transaction that needs the mapping is the head.
     pub fn stop(&self) -> Stop {
         let hint = match self {
+            Self::SchemaUnavailable(stop) => return Stop::clone(stop),
             Self::RelationMissing { .. } => "Create the table on the subscriber.",
             Self::NotATable { .. } => "Changes are applied to tables and partitioned tables only.",
             Self::ColumnsMissing { .. } => {
@@ -119,12 +124,7 @@ impl MappingError {
                 "Publish the columns, give them a default, or drop their NOT NULL constraint."
             }
         };
-        Stop {
-            kind: StopKind::SubscriberShape,
-            message: self.to_string(),
-            detail: None,
-            hint: Some(hint.to_owned()),
-        }
+        Stop::new(StopKind::SubscriberShape, self.to_string()).hint(hint)
     }
 }
 

@@ -20,34 +20,68 @@ pub struct UnitId(pub u64);
 /// The changes of one record (or of several, where one change was cut into fragments).
 #[derive(Debug, Default)]
 pub struct Piece {
-    /// What the changes' table numbers stand for.
-    pub targets: Vec<Target>,
-    /// The changes, in the order of the transaction.
-    pub changes: Vec<Change>,
-    /// Memory that it holds, about.
-    pub size_bytes: usize,
+    targets: Vec<Target>,
+    changes: Vec<Change>,
+    size_bytes: usize,
+    truncates: bool,
+    mapping_error: Option<Arc<MappingError>>,
 }
 
 impl Piece {
-    /// The mapping error that applying the piece meets, if it meets one.
-    pub fn mapping_error(&self) -> Option<&Arc<MappingError>> {
-        let failed = |table: &u32| self.targets.get(*table as usize)?.as_ref().err();
-        self.changes.iter().find_map(|change| match change {
-            Change::Insert { table, .. } => match self.targets.get(*table as usize)? {
-                Ok(mapped) => mapped.insert_error(),
-                Err(error) => Some(error),
-            },
-            Change::Update { table, .. } | Change::Delete { table, .. } => failed(table),
-            Change::Truncate { tables, .. } => tables.iter().find_map(failed),
-            Change::Message { .. } => None,
-        })
+    /// A piece that holds about that many bytes; `targets` is what the changes' table numbers stand
+    /// for.
+    pub fn new(changes: Vec<Change>, targets: Vec<Target>, size_bytes: usize) -> Self {
+        let truncates = changes
+            .iter()
+            .any(|change| matches!(change, Change::Truncate { .. }));
+        let mapping_error = changes
+            .iter()
+            .find_map(|change| mapping_error(change, &targets));
+        Self {
+            mapping_error: mapping_error.cloned(),
+            targets,
+            changes,
+            size_bytes,
+            truncates,
+        }
+    }
+
+    /// What the changes' table numbers stand for.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The changes, in the order of the transaction.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Memory that it holds, about.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
     }
 
     /// True if a TRUNCATE is among the changes.
     pub fn truncates(&self) -> bool {
-        self.changes
-            .iter()
-            .any(|change| matches!(change, Change::Truncate { .. }))
+        self.truncates
+    }
+
+    /// The mapping error that applying the piece meets, if it meets one.
+    pub fn mapping_error(&self) -> Option<&Arc<MappingError>> {
+        self.mapping_error.as_ref()
+    }
+}
+
+fn mapping_error<'a>(change: &Change, targets: &'a [Target]) -> Option<&'a Arc<MappingError>> {
+    let failed = |table: &u32| targets.get(*table as usize)?.as_ref().err();
+    match change {
+        Change::Insert { table, .. } => match targets.get(*table as usize)? {
+            Ok(mapped) => mapped.insert_error(),
+            Err(error) => Some(error),
+        },
+        Change::Update { table, .. } | Change::Delete { table, .. } => failed(table),
+        Change::Truncate { tables, .. } => tables.iter().find_map(failed),
+        Change::Message { .. } => None,
     }
 }
 
@@ -91,12 +125,12 @@ pub struct Ending {
 impl Transaction {
     /// Memory that it holds, about.
     pub fn size_bytes(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.size_bytes).sum()
+        self.pieces.iter().map(|piece| piece.size_bytes()).sum()
     }
 
     /// How many changes it has.
     pub fn change_count(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.changes.len()).sum()
+        self.pieces.iter().map(|piece| piece.changes().len()).sum()
     }
 
     /// The mapping error that applying it meets, if it meets one.

@@ -79,8 +79,8 @@ impl Window {
             last.state == State::Receiving,
             "a piece for a whole transaction"
         );
-        last.size_bytes += extension.piece.size_bytes;
-        self.size_bytes += extension.piece.size_bytes;
+        last.size_bytes += extension.piece.size_bytes();
+        self.size_bytes += extension.piece.size_bytes();
         last.transaction.pieces.push(extension.piece);
         if extension.ending.is_some() {
             last.transaction.ending = extension.ending;

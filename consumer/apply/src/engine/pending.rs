@@ -38,6 +38,9 @@ pub(super) struct Entry {
     pub(super) extended: bool,
     /// The ending that came with an extension.
     ending: Option<Ending>,
+    size_bytes: usize,
+    /// Bytes of extensions that the worker still holds.
+    extension_bytes: usize,
 }
 
 impl Entry {
@@ -139,15 +142,23 @@ impl Pending {
 
     /// Bytes that go without further records.
     pub(super) fn loose_bytes(&self) -> usize {
-        self.bytes(|entry| !entry.is_open() || entry.attempt.is_none())
+        let extensions: usize = self.units.iter().map(|entry| entry.extension_bytes).sum();
+        extensions + self.bytes(|entry| !entry.is_open() || entry.attempt.is_none())
     }
 
     fn bytes(&self, which: impl Fn(&Entry) -> bool) -> usize {
         self.units
             .iter()
-            .filter(|e| which(e))
-            .map(|entry| entry.unit.size_bytes())
+            .filter(|entry| which(entry))
+            .map(|entry| entry.size_bytes)
             .sum()
+    }
+
+    /// A worker holds an extension no longer.
+    pub(super) fn consumed(&mut self, unit: UnitId, size_bytes: usize) {
+        if let Some(entry) = self.units.iter_mut().find(|entry| entry.unit.id == unit) {
+            entry.extension_bytes = entry.extension_bytes.saturating_sub(size_bytes);
+        }
     }
 
     /// True if a report is about a run that was swept away already.
@@ -192,11 +203,13 @@ impl Pending {
         let analysis = self.hash.analyze(&unit);
         self.dag.add(unit.id, &analysis.predecessors);
         let mut entry = Entry {
+            size_bytes: unit.size_bytes(),
             unit,
             state: State::Analyzing,
             attempt: None,
             extended: false,
             ending: None,
+            extension_bytes: 0,
         };
         if analysis.dependence == Dependence::Unknown {
             entry.enter(Step::NothingKnown);
@@ -248,7 +261,7 @@ impl Pending {
         if entry.state == State::Serial && !as_head {
             return false;
         }
-        let size_bytes = entry.unit.size_bytes();
+        let size_bytes = entry.size_bytes;
         let id = entry.unit.id;
         let sent_to = self.dag.predecessors(id).iter().map(|predecessor| {
             let before = self
@@ -287,24 +300,21 @@ impl Pending {
         true
     }
 
-    /// Adds a piece to the open unit; answers the bytes that a worker now holds for it, none if no
-    /// unit is open.
-    pub(super) fn extend(
-        &mut self,
-        extension: Extension,
-        actions: &mut Vec<Action>,
-    ) -> Option<usize> {
+    /// Adds a piece to the open unit. None if no unit is open.
+    pub(super) fn extend(&mut self, extension: Extension, actions: &mut Vec<Action>) -> Option<()> {
         let entry = self.units.back_mut().filter(|entry| entry.is_open())?;
+        let size_bytes = extension.piece.size_bytes();
         let Some(attempt) = entry.attempt else {
             let unit = Arc::make_mut(&mut entry.unit);
             let transaction = unit.transactions.last_mut()?;
             transaction.pieces.push(extension.piece);
             transaction.ending = extension.ending;
-            return Some(0);
+            entry.size_bytes += size_bytes;
+            return Some(());
         };
         let run = self.scheduler.worker(attempt.worker)?.run;
-        let size_bytes = extension.piece.size_bytes;
         entry.extended = true;
+        entry.extension_bytes += size_bytes;
         entry.ending.clone_from(&extension.ending);
         let unit = entry.unit.id;
         actions.push(Action::Extend {
@@ -313,7 +323,7 @@ impl Pending {
             unit,
             extension,
         });
-        Some(size_bytes)
+        Some(())
     }
 
     /// Takes the open unit away, calling it back from its worker.
@@ -326,7 +336,7 @@ impl Pending {
         {
             let unit = entry.unit.id;
             worker.units.retain(|id| *id != unit);
-            worker.size_bytes -= entry.unit.size_bytes();
+            worker.size_bytes -= entry.size_bytes;
             worker.abandoning = Some(unit);
             let run = worker.run;
             actions.push(Action::Abandon {
@@ -407,7 +417,7 @@ impl Pending {
         let head = self.units.pop_front()?;
         let pool = self.scheduler.worker(worker)?;
         pool.units.retain(|id| *id != unit);
-        pool.size_bytes -= head.unit.size_bytes();
+        pool.size_bytes -= head.size_bytes;
         self.hash.committed(unit);
         self.dag.committed(unit);
         self.last_worker = Some(worker);
@@ -428,7 +438,7 @@ impl Pending {
             if !swept.contains(&entry.unit.id) {
                 continue;
             }
-            pool.size_bytes -= entry.unit.size_bytes();
+            pool.size_bytes -= entry.size_bytes;
             must_read_again |= entry.extended;
             let step = if entry.unit.id == unit {
                 Step::MadeSerial

@@ -62,8 +62,7 @@ impl Engine {
         let buffered_bytes = self.buffer.size_bytes()
             + self.window.size_bytes()
             + self.pending.stuck_bytes()
-            + self.pending.loose_bytes()
-            + self.unconsumed_bytes;
+            + self.pending.loose_bytes();
         let is_drained = self.window.is_empty()
             && self.pending.len() == 0
             && self.buffer.first_offset().is_none()
