@@ -221,7 +221,7 @@ impl Pipeline {
             .expect("the producer runs")
             .kill()
             .await;
-        self.producer = Some(Process::start(&self.config, &["produce"]));
+        self.start_producer();
     }
 
     /// Kills the consumer and starts another.
@@ -231,6 +231,16 @@ impl Pipeline {
             .expect("the consumer runs")
             .kill()
             .await;
+        self.start_consumer();
+    }
+
+    /// Starts a producer.
+    pub fn start_producer(&mut self) {
+        self.producer = Some(Process::start(&self.config, &["produce"]));
+    }
+
+    /// Starts a consumer.
+    pub fn start_consumer(&mut self) {
         self.consumer = Some(Process::start(&self.config, &["consume"]));
     }
 

@@ -9,10 +9,10 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// The walbraid binary: `WALBRAID_BINARY`, or built once by the profile of the tests.
+/// The walbraid binary: `WALBRAID_TEST_BINARY`, or built once by the profile of the tests.
 pub fn walbraid() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| match std::env::var_os("WALBRAID_BINARY") {
+    BINARY.get_or_init(|| match std::env::var_os("WALBRAID_TEST_BINARY") {
         Some(path) => path.into(),
         None => build(),
     })

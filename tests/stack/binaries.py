@@ -41,7 +41,7 @@ def _once(name, fetch, *arguments):
     with layout.held(layout.cache() / "lock"):
         if folder.exists():
             return folder
-        packages.require("mvn", "java")
+        packages.require(packages.FETCHING)
         say(f"fetching {name}")
         part = folder.with_name(f"{name}.part")
         shutil.rmtree(part, ignore_errors=True)

@@ -21,7 +21,7 @@ def up(stack, versions):
         else:
             stack.versions = {name: major or 18 for name, major in versions.items()}
             ports.choose(stack)
-        packages.require("java", "openssl")
+        packages.require(packages.SERVERS)
         stack.make_home(postgres.system_user().uid)
         certificates.make(stack)
         for major in sorted(set(stack.versions.values())):
@@ -51,17 +51,22 @@ def down(stack, remove):
             ports.release(stack)
 
 
-def environment(stack):
-    """The shell variables by which tests, demo and benchmarks find the servers."""
+def variables(stack):
+    """The variables by which tests, demo and benchmarks find the servers."""
     stack.load()
-    values = {
+    return {
         "WALBRAID_PUBLISHER_URL": postgres.url(stack, "publisher"),
         "WALBRAID_SUBSCRIBER_URL": postgres.url(stack, "subscriber"),
         "WALBRAID_KAFKA": kafka.address(stack),
         "WALBRAID_REGISTRY_URL": registry.url(stack),
         "WALBRAID_STACK_DIR": str(stack.directory),
     }
-    return "".join(f"export {key}={shlex.quote(value)}\n" for key, value in values.items())
+
+
+def exports(stack):
+    """The same as lines for a shell."""
+    lines = (f"export {key}={shlex.quote(value)}\n" for key, value in variables(stack).items())
+    return "".join(lines)
 
 
 def one(stack, action, name):
