@@ -1,0 +1,10 @@
+//! The log seen from outside: the chain under simulated producers, and the Avro forms against
+//! other implementations.
+
+#![allow(clippy::unwrap_used)]
+
+mod chain;
+mod lane;
+mod publisher;
+mod random;
+mod writer;
