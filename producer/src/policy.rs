@@ -1,0 +1,206 @@
+//! What becomes of a failure: tried again, told to a person, or the end that was asked for.
+//!
+//! Owns the one place where errors of the publisher, of Kafka, of the registry and of decoding are
+//! sorted, and their text as a stop. Does not wait and does not log: the pipeline does both, once.
+//!
+//! Sorted by what the caller does:
+//!
+//! - **transient**: lost connections, servers that start or stop, resources short for a while, a
+//!   lane claimed by another while the slot may still be ours. Tried again for ever, with back-off.
+//! - **definite**: a person must act. It becomes a [`Stop`] with an exit code of its own.
+//! - **shutdown**: asked for.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use walbraid_decode::Undecodable;
+use walbraid_schemas::{Stop, StopKind};
+use walbraid_wire::{Error, SqlState};
+
+use crate::metrics::Cause;
+
+/// What ended a claim or an attempt at one.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It will pass: try again.
+    Transient {
+        /// For the metric.
+        cause: Cause,
+        /// What happened, for the one warning, and for those who try only once.
+        stop: Stop,
+    },
+    /// A person must act.
+    Definite(Stop),
+    /// Asked for.
+    Shutdown,
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Failure {
+        Failure::Definite(stop)
+    }
+}
+
+impl From<Undecodable> for Failure {
+    fn from(error: Undecodable) -> Failure {
+        Failure::Definite(Stop::from(error))
+    }
+}
+
+/// An error of the publisher, in the producer that runs.
+pub(crate) fn publisher(error: &Error) -> Failure {
+    let stop = stop(error, "publisher");
+    match error.is_transient() {
+        true => Failure::Transient {
+            cause: Cause::Publisher,
+            stop,
+        },
+        false => Failure::Definite(stop),
+    }
+}
+
+/// An error of a PostgreSQL server as a stop, for those who try once.
+pub(crate) fn stop(error: &Error, server: &str) -> Stop {
+    let (kind, message) = match error {
+        Error::Configuration { message, .. } => (StopKind::Usage, message.clone()),
+        Error::Unsupported { .. } => (StopKind::Usage, format!("{server}: {error}")),
+        Error::Unreachable { .. } | Error::Closed { .. } | Error::Tls { .. } => (
+            StopKind::ServerUnreachable,
+            format!("{server} cannot be reached: {error}"),
+        ),
+        Error::Authentication { .. } => (StopKind::Authentication, format!("{server}: {error}")),
+        Error::Server(_) => (server_kind(error), format!("{server}: {}", words(error))),
+        Error::Protocol(_) => (StopKind::Internal, format!("{server}: {error}")),
+        _ => (StopKind::Internal, format!("{server}: {error}")),
+    };
+    let mut stop = Stop::new(kind, message);
+    stop.detail = error.detail().map(str::to_owned);
+    stop.hint = error.hint().map(str::to_owned);
+    stop
+}
+
+fn server_kind(error: &Error) -> StopKind {
+    let Some(state) = error.sqlstate() else {
+        return StopKind::Internal;
+    };
+    match state {
+        SqlState::INSUFFICIENT_PRIVILEGE => StopKind::MissingRight,
+        SqlState::CONFIGURATION_LIMIT_EXCEEDED => StopKind::NoFreeSlotOrWalsender,
+        SqlState::OBJECT_IN_USE => StopKind::SlotInUse,
+        SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
+        SqlState::DISK_FULL => StopKind::DiskFull,
+        SqlState::UNDEFINED_FILE => StopKind::SlotInvalidated,
+        _ if matches!(state.class(), "28") => StopKind::Authentication,
+        _ if state.is_transient() => StopKind::ServerUnreachable,
+        _ => StopKind::Internal,
+    }
+}
+
+/// The server's own primary message, without what surrounds it.
+fn words(error: &Error) -> String {
+    error
+        .server_error()
+        .map_or_else(|| error.to_string(), |e| e.message.clone())
+}
+
+/// Adds the server's own words to a stop of ours.
+pub(crate) fn with_words(stop: Stop, error: &Error) -> Stop {
+    let detail = format!("The server says: {}", words(error));
+    let hint = error.hint().map(str::to_owned);
+    let mut stop = stop.detail(detail);
+    stop.hint = stop.hint.or(hint);
+    stop
+}
+
+/// An error of Kafka in `doing` something with `topic`, in the producer that runs.
+pub(crate) fn kafka(code: RDKafkaErrorCode, reason: &str, topic: &str) -> Failure {
+    let (kind, transient) = kafka_kind(code);
+    let message = match kind {
+        StopKind::TopicMissing => format!("topic \"{topic}\" does not exist"),
+        StopKind::KafkaAuthorization => format!("Kafka refuses topic \"{topic}\": {reason}"),
+        StopKind::RecordTooLarge => format!("a record is too large for topic \"{topic}\""),
+        StopKind::KafkaUnreachable => format!("Kafka cannot be reached: {reason}"),
+        _ => format!("Kafka failed for topic \"{topic}\": {reason}"),
+    };
+    let mut stop = Stop::new(kind, message);
+    stop.hint = kafka_hint(kind);
+    match transient {
+        true => Failure::Transient {
+            cause: Cause::Kafka,
+            stop,
+        },
+        false => Failure::Definite(stop),
+    }
+}
+
+/// An error of a Kafka client call.
+pub(crate) fn kafka_call(error: &KafkaError, topic: &str) -> Failure {
+    match error.rdkafka_error_code() {
+        Some(code) => kafka(code, &code.to_string(), topic),
+        None => Failure::Definite(Stop::new(StopKind::Usage, format!("Kafka client: {error}"))),
+    }
+}
+
+fn kafka_hint(kind: StopKind) -> Option<String> {
+    let hint = match kind {
+        StopKind::TopicMissing => "Run \"walbraid setup\" to make it.",
+        StopKind::KafkaAuthorization => {
+            "Allow the Kafka user DESCRIBE, READ and WRITE on the topic, and check its password."
+        }
+        StopKind::RecordTooLarge => {
+            "Lower \"producer.record_bytes_max\", or raise the topic's max.message.bytes."
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The kind of a Kafka error, and whether it passes by itself.
+fn kafka_kind(code: RDKafkaErrorCode) -> (StopKind, bool) {
+    use RDKafkaErrorCode as Code;
+    match code {
+        Code::UnknownTopic | Code::UnknownTopicOrPartition => (StopKind::TopicMissing, false),
+        Code::UnknownPartition => (StopKind::TopicMismatch, false),
+        Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::SSL => (StopKind::KafkaAuthorization, false),
+        Code::MessageSizeTooLarge => (StopKind::RecordTooLarge, false),
+        Code::InvalidArgument | Code::InvalidConfig | Code::NotImplemented => {
+            (StopKind::Usage, false)
+        }
+        _ => (StopKind::KafkaUnreachable, true),
+    }
+}
+
+/// A failure as a stop, for those who try once.
+pub(crate) fn once(failure: Failure) -> Stop {
+    match failure {
+        Failure::Transient { stop, .. } | Failure::Definite(stop) => stop,
+        Failure::Shutdown => Stop::new(StopKind::Internal, "interrupted"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kafka_errors_are_sorted_by_what_the_caller_does() {
+        use RDKafkaErrorCode as Code;
+        let check = |code, kind, transient| assert_eq!(kafka_kind(code), (kind, transient));
+        check(
+            Code::BrokerTransportFailure,
+            StopKind::KafkaUnreachable,
+            true,
+        );
+        check(Code::NotEnoughReplicas, StopKind::KafkaUnreachable, true);
+        check(Code::Fatal, StopKind::KafkaUnreachable, true);
+        check(Code::MessageSizeTooLarge, StopKind::RecordTooLarge, false);
+        check(Code::UnknownTopic, StopKind::TopicMissing, false);
+        check(
+            Code::TopicAuthorizationFailed,
+            StopKind::KafkaAuthorization,
+            false,
+        );
+    }
+}

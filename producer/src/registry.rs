@@ -1,0 +1,279 @@
+//! Schemas into the registry: the envelope's, and one for each shape of each table.
+//!
+//! Owns the requests to the registry and the sorting of its answers. Keeps nothing: an error is
+//! never remembered, and a shape is asked for once by the assembler that announces it.
+//!
+//! Our subjects get compatibility NONE, because a table may change in any way and each record names
+//! the exact schema it was written with. Some registries know a subject's setting only once the
+//! subject exists, so it is set before and, where that failed, after the first registration.
+//!
+//! What a registry gives out is read back: one that folds schemas which differ in a property alone
+//! (a key flag, a PostgreSQL type) would hand a reader the wrong one.
+
+use reqwest::{Client, ClientBuilder, StatusCode};
+use schema_registry_converter::async_impl::schema_registry::{
+    SrSettings, get_all_subjects, get_schema_by_id, post_schema,
+};
+use schema_registry_converter::error::SRCError;
+use schema_registry_converter::schema_registry_common::{SchemaType, SuppliedSchema};
+use walbraid_schemas::{Stop, StopKind, Table, TableRef, envelope, fingerprint, names};
+
+use crate::config;
+use crate::metrics::Cause;
+use crate::policy::Failure;
+
+const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
+
+/// The registry, as one topic uses it.
+pub(crate) struct SchemaRegistry {
+    config: config::Registry,
+    settings: SrSettings,
+    client: Client,
+    topic: String,
+}
+
+impl SchemaRegistry {
+    /// A client of the registry for the subjects of `topic`. Nothing is asked yet.
+    pub(crate) fn new(config: &config::Registry, topic: &str) -> Result<SchemaRegistry, Stop> {
+        let urls: Vec<&str> = config
+            .urls
+            .iter()
+            .map(|url| url.trim_end_matches('/'))
+            .collect();
+        let Some((first, others)) = urls.split_first() else {
+            return Err(Stop::new(
+                StopKind::Usage,
+                "no address of a schema registry is configured",
+            ));
+        };
+        let mut builder = SrSettings::new_builder((*first).to_owned());
+        for url in others {
+            builder.add_url((*url).to_owned());
+        }
+        builder.set_timeout(timeout(config));
+        if let Some(user) = &config.user {
+            builder.set_basic_authorization(user, config.password.as_deref());
+        }
+        let settings = builder.build_with(http(config)?).map_err(|error| {
+            Stop::new(StopKind::Usage, format!("schema registry: {}", error.error))
+        })?;
+        let client = http(config)?
+            .timeout(timeout(config))
+            .build()
+            .map_err(|error| Stop::new(StopKind::Usage, format!("schema registry: {error}")))?;
+        let topic = topic.to_owned();
+        Ok(SchemaRegistry {
+            config: config.clone(),
+            settings,
+            client,
+            topic,
+        })
+    }
+
+    /// Registers the envelope's schema and returns its id.
+    pub(crate) async fn envelope(&self) -> Result<i32, Failure> {
+        self.register(&names::envelope_subject(&self.topic), envelope::SCHEMA)
+            .await
+    }
+
+    /// Registers a table's schema.
+    pub(crate) async fn table(&self, table: &Table) -> Result<TableRef, Failure> {
+        let subject = names::table_subject(&self.topic, &table.schema, &table.name);
+        let schema = table.to_avro();
+        let schema_id = self.register(&subject, &schema).await?;
+        self.read_back(&subject, schema_id, table).await?;
+        Ok(TableRef {
+            schema_id,
+            fingerprint: fingerprint::of(&schema),
+        })
+    }
+
+    /// Asks something that every registry can answer.
+    pub(crate) async fn reach(&self) -> Result<(), Failure> {
+        get_all_subjects(&self.settings)
+            .await
+            .map_err(|error| failure(&error, ""))
+            .map(|_| ())
+    }
+
+    async fn register(&self, subject: &str, schema: &str) -> Result<i32, Failure> {
+        let compatible = self.set_compatibility(subject).await;
+        let registered = self.post(subject, schema).await?;
+        if compatible.is_err()
+            && let Err(problem) = self.set_compatibility(subject).await
+        {
+            tracing::warn!(
+                "compatibility of subject \"{subject}\" could not be set to NONE: {problem}"
+            );
+        }
+        Ok(registered)
+    }
+
+    async fn post(&self, subject: &str, schema: &str) -> Result<i32, Failure> {
+        let supplied = SuppliedSchema::new(None, SchemaType::Avro, schema.to_owned());
+        let registered = post_schema(&self.settings, subject.to_owned(), supplied)
+            .await
+            .map_err(|error| failure(&error, subject))?;
+        i32::try_from(registered.id).map_err(|_| {
+            let message = format!("schema registry gave out id {}", registered.id);
+            Failure::Definite(Stop::new(StopKind::RegistryIncompatible, message))
+        })
+    }
+
+    async fn read_back(&self, subject: &str, id: i32, table: &Table) -> Result<(), Failure> {
+        let registered = get_schema_by_id(id.unsigned_abs(), &self.settings)
+            .await
+            .map_err(|error| failure(&error, subject))?;
+        if Table::from_avro(&registered.schema).is_ok_and(|read| read == *table) {
+            return Ok(());
+        }
+        let message = format!("schema registry returns another schema for subject \"{subject}\"");
+        Err(Failure::Definite(
+            Stop::new(StopKind::RegistryIncompatible, message)
+                .detail(format!(
+                    "Schema id {id} is not the one that was registered."
+                ))
+                .hint("The registry must tell schemas apart that differ in a property only."),
+        ))
+    }
+
+    async fn set_compatibility(&self, subject: &str) -> Result<(), String> {
+        let mut problem = String::new();
+        for url in &self.config.urls {
+            let address = format!("{}/config/{}", url.trim_end_matches('/'), escaped(subject));
+            let mut request = self
+                .client
+                .put(address)
+                .header("content-type", CONTENT_TYPE)
+                .body(r#"{"compatibility": "NONE"}"#);
+            if let Some(user) = &self.config.user {
+                request = request.basic_auth(user, self.config.password.as_deref());
+            }
+            match request.send().await {
+                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) => problem = answer.status().to_string(),
+                Err(error) => problem = error.without_url().to_string(),
+            }
+        }
+        Err(problem)
+    }
+}
+
+fn timeout(config: &config::Registry) -> std::time::Duration {
+    std::time::Duration::from_millis(config.timeout_ms.max(1))
+}
+
+fn http(config: &config::Registry) -> Result<ClientBuilder, Stop> {
+    let builder = Client::builder().user_agent("walbraid");
+    let Some(path) = &config.ca_file else {
+        return Ok(builder);
+    };
+    let unusable = |problem: String| {
+        let message = format!(
+            "certificate file \"{}\" of the registry: {problem}",
+            path.display()
+        );
+        Stop::new(StopKind::Usage, message)
+    };
+    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let certificates =
+        reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
+    Ok(certificates
+        .into_iter()
+        .fold(builder, ClientBuilder::add_root_certificate))
+}
+
+/// A subject as one segment of a path.
+fn escaped(subject: &str) -> String {
+    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    subject
+        .bytes()
+        .map(|b| {
+            if kept(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
+}
+
+fn failure(error: &SRCError, subject: &str) -> Failure {
+    let cause = error.cause.as_deref().unwrap_or(&error.error);
+    let transient = |message: String| Failure::Transient {
+        cause: Cause::Registry,
+        stop: Stop::new(StopKind::RegistryUnreachable, message),
+    };
+    let definite = |kind, message: String| {
+        Failure::Definite(Stop::new(kind, message).detail(format!("The registry says: {cause}.")))
+    };
+    match status(error) {
+        None => transient(format!("schema registry cannot be reached: {cause}")),
+        Some(status) if status.is_server_error() || passing(status) => {
+            transient(format!("schema registry answers {status}"))
+        }
+        Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => definite(
+            StopKind::RegistryUnreachable,
+            format!("schema registry answers {status}"),
+        ),
+        Some(status) => definite(
+            StopKind::RegistryIncompatible,
+            format!("schema registry refuses subject \"{subject}\": {status}"),
+        ),
+    }
+}
+
+fn passing(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT
+}
+
+/// The HTTP status in an error of the client library, which tells it in words only.
+fn status(error: &SRCError) -> Option<StatusCode> {
+    let (_, words) = error.error.split_once("failed with status ")?;
+    StatusCode::from_bytes(words.get(..3)?.as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: Option<&str>, expected: Result<(), StopKind>) {
+        let error = match status {
+            Some(status) => SRCError::new(
+                &format!("HTTP request to schema registry failed with status {status}"),
+                None,
+                false,
+            ),
+            None => SRCError::new("http call to schema registry failed", None, true),
+        };
+        let found = match failure(&error, "t.public.a") {
+            Failure::Transient { .. } => Ok(()),
+            Failure::Definite(stop) => Err(stop.kind),
+            Failure::Shutdown => panic!("{error:?}"),
+        };
+        assert_eq!(found, expected, "{status:?}");
+    }
+
+    #[test]
+    fn what_passes_is_tried_again_and_what_is_refused_stops() {
+        check(None, Ok(()));
+        check(Some("500 Internal Server Error"), Ok(()));
+        check(Some("503 Service Unavailable"), Ok(()));
+        check(Some("429 Too Many Requests"), Ok(()));
+        check(Some("409 Conflict"), Err(StopKind::RegistryIncompatible));
+        check(
+            Some("422 Unprocessable Entity"),
+            Err(StopKind::RegistryIncompatible),
+        );
+        check(Some("401 Unauthorized"), Err(StopKind::RegistryUnreachable));
+    }
+
+    #[test]
+    fn a_subject_is_one_segment_of_a_path() {
+        assert_eq!(
+            escaped("walbraid.shop.public.a_x002E_b"),
+            "walbraid.shop.public.a_x002E_b"
+        );
+        assert_eq!(escaped("a/b ü"), "a%2Fb%20%C3%BC");
+    }
+}
