@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::wait::{PATIENCE, until};
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
 };
@@ -110,6 +111,28 @@ impl Topic {
             records.push(record.detach());
         }
         records
+    }
+
+    /// Waits until at least `records` are there, and gives the offset behind the last one.
+    pub async fn end_after(&self, records: usize) -> i64 {
+        until("the log grows", PATIENCE, async || {
+            let all = self.records().await;
+            all.last()
+                .filter(|_| all.len() >= records)
+                .map(|last| last.offset() + 1)
+        })
+        .await
+    }
+
+    /// Deletes every record before `offset`, as retention does.
+    pub async fn delete_before(&self, offset: i64) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.name, 0, Offset::Offset(offset))
+            .unwrap();
+        self.admin()
+            .delete_records(&list, &AdminOptions::new())
+            .await
+            .unwrap();
     }
 
     /// The offset that a group has committed on the first partition.

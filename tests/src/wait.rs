@@ -1,8 +1,9 @@
 //! Waiting for conditions, with deadlines: the only place of the harness where time passes.
 
+use std::future::pending;
 use std::time::Duration;
 
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, timeout};
 
 const POLL_MS: u64 = 20;
 
@@ -25,4 +26,9 @@ pub async fn until<T>(
         }
         assert!(Instant::now() < end, "not within {deadline:?}: {what}");
     }
+}
+
+/// Lets a moment of that length pass, for faults at moments that nobody chose.
+pub async fn moment(length: Duration) {
+    drop(timeout(length, pending::<()>()).await);
 }

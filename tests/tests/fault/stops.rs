@@ -1,0 +1,229 @@
+//! Definite failures: one message in PostgreSQL's form, an exit code of their own, nothing lost.
+
+use walbraid_tests::bed::Bed;
+use walbraid_tests::process::run;
+
+#[tokio::test]
+async fn a_row_that_the_subscriber_refuses_stops_at_its_transaction() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    bed.subscriber()
+        .await
+        .run("ALTER TABLE t ADD CONSTRAINT v_is_small CHECK (v < 10)")
+        .await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.consumer.take().unwrap().terminate().await;
+    let publisher = bed.publisher().await;
+    for id in 0..20 {
+        publisher
+            .run(&format!("INSERT INTO t VALUES ({id}, {id})"))
+            .await;
+    }
+    // All of them in one unit: what is before the refused one commits all the same.
+    pipeline.start_consumer();
+    pipeline.consumer().expect_in_log("");
+    assert_eq!(pipeline.consumer().end().await, 27);
+    let log = pipeline.consumer().log().join("\n");
+    for word in ["v_is_small", "\"t\"", &bed.name, "xid", "LSN"] {
+        assert!(log.contains(word), "{word} is not in the message: {log}");
+    }
+    let subscriber = bed.subscriber().await;
+    assert_eq!(subscriber.value("SELECT max(id) FROM t").await, "9");
+    pipeline.run(&["wait", "--timeout", "20"]).await.expect(4);
+
+    subscriber
+        .run("ALTER TABLE t DROP CONSTRAINT v_is_small")
+        .await;
+    pipeline.start_consumer();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_table_or_column_that_is_missing_stops_and_goes_on_when_it_is_there() {
+    let bed = Bed::new().await;
+    bed.publisher()
+        .await
+        .run("CREATE TABLE t (id int PRIMARY KEY, v int)")
+        .await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.consumer().expect_in_log("");
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1, 1)").await;
+    assert_eq!(pipeline.consumer().end().await, 26);
+    let subscriber = bed.subscriber().await;
+    subscriber.run("CREATE TABLE t (id int PRIMARY KEY)").await;
+    pipeline.start_consumer();
+    pipeline.consumer().expect_in_log("");
+    assert_eq!(pipeline.consumer().end().await, 26);
+    let log = pipeline.consumer().log().join("\n");
+    assert!(log.contains("\"v\""), "the column is not named: {log}");
+    subscriber.run("ALTER TABLE t ADD v int").await;
+    pipeline.start_consumer();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_missing_is_logged_and_skipped_or_stops() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let mut config = bed.config();
+    let mut pipeline = bed.pipeline_with(&config).await;
+    pipeline
+        .consumer()
+        .expect_in_log("missing")
+        .expect_in_log("conflict");
+    let publisher = bed.publisher().await;
+    publisher
+        .run("INSERT INTO t SELECT i, 0 FROM generate_series(1, 5) i")
+        .await;
+    pipeline.catch_up().await;
+    let subscriber = bed.subscriber().await;
+    subscriber.run("DELETE FROM t WHERE id IN (2, 3)").await;
+    publisher
+        .run("UPDATE t SET v = 1 WHERE id = 2; DELETE FROM t WHERE id = 3")
+        .await;
+    publisher.run("UPDATE t SET v = 2 WHERE id = 4").await;
+    pipeline.catch_up().await;
+    assert_eq!(
+        subscriber
+            .value("SELECT string_agg(id || ':' || v, ',' ORDER BY id) FROM t")
+            .await,
+        "1:0,4:2,5:0"
+    );
+    let log = pipeline.consumer().log().join("\n");
+    assert!(
+        log.contains("update_missing") && log.contains("delete_missing"),
+        "{log}"
+    );
+
+    config.text("consumer", "on_missing", "error");
+    let config = bed.write(&config, "strict");
+    pipeline.consumer.take().unwrap().terminate().await;
+    pipeline.config = config;
+    pipeline.start_consumer();
+    pipeline.consumer().expect_in_log("");
+    publisher
+        .run("BEGIN; UPDATE t SET v = 9 WHERE id = 1; UPDATE t SET v = 9 WHERE id = 2; COMMIT")
+        .await;
+    assert_eq!(pipeline.consumer().end().await, 40);
+    assert_eq!(subscriber.value("SELECT v FROM t WHERE id = 1").await, "0");
+    subscriber.run("INSERT INTO t VALUES (2, 0)").await;
+    pipeline.start_consumer();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn commands_name_what_is_wrong_by_their_exit_code() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let publisher = bed.publisher().await;
+    let user = format!("{}_user", bed.name);
+    publisher
+        .run(&format!("CREATE ROLE {user} LOGIN PASSWORD 'right'"))
+        .await;
+    let as_user = |password: &str| {
+        bed.publisher_url
+            .replace("postgres@", &format!("{user}:{password}@"))
+    };
+    let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
+    // Section, key, value, exit code of setup.
+    let cases = [
+        ("publisher", "url", nowhere.to_owned(), 10),
+        ("subscriber", "url", nowhere.to_owned(), 10),
+        ("publisher", "url", as_user("wrong"), 11),
+        ("publisher", "url", as_user("right"), 12),
+        ("publisher", "publication", "missing".to_owned(), 15),
+        ("kafka", "bootstrap.servers", "127.0.0.1:1".to_owned(), 22),
+        ("registry", "url", "http://127.0.0.1:1".to_owned(), 24),
+        ("publisher", "slt", "x".to_owned(), 2),
+        ("kafka", "acks", "1".to_owned(), 2),
+    ];
+    for (section, key, value, code) in cases {
+        let mut config = bed.config();
+        config.text(section, key, &value);
+        let outcome = run(&bed.write(&config, "wrong"), &["setup"]).await;
+        assert_eq!(
+            outcome.code, code,
+            "{section}.{key} = {value}: {}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("ERROR"), "{}", outcome.stderr);
+        assert!(
+            !outcome.stderr.contains("right"),
+            "a password is shown: {}",
+            outcome.stderr
+        );
+    }
+    let config = bed.write(&bed.config(), "walbraid");
+    for command in ["produce", "consume", "status", "wait"] {
+        let outcome = run(&config, &[command]).await;
+        assert!(
+            [17, 20, 37].contains(&outcome.code),
+            "{command}: {}",
+            outcome.stderr
+        );
+    }
+    publisher
+        .run(&format!("DROP OWNED BY {user}; DROP ROLE {user}"))
+        .await;
+}
+
+#[tokio::test]
+async fn a_slot_of_another_plugin_is_refused() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let make = format!(
+        "SELECT pg_create_logical_replication_slot('{}', 'test_decoding')",
+        bed.name
+    );
+    bed.publisher().await.run(&make).await;
+    let config = bed.write(&bed.config(), "walbraid");
+    run(&config, &["setup"]).await.expect(19);
+}
+
+#[tokio::test]
+async fn a_topic_with_more_partitions_or_compaction_is_refused() {
+    for (key, value) in [("partitions", ""), ("cleanup.policy", "compact")] {
+        let bed = Bed::new().await;
+        bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+        bed.topic
+            .create(if key == "partitions" { 3 } else { 1 })
+            .await;
+        if key != "partitions" {
+            bed.topic.configure(key, value).await;
+        }
+        let config = bed.write(&bed.config(), "walbraid");
+        run(&config, &["setup"]).await.expect(21);
+    }
+}
+
+#[tokio::test]
+async fn a_log_whose_beginning_is_gone_stops_by_name() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.catch_up().await;
+    pipeline.consumer.take().unwrap().terminate().await;
+    let publisher = bed.publisher().await;
+    for id in 0..10 {
+        publisher.run(&format!("INSERT INTO t VALUES ({id})")).await;
+    }
+    let end = bed.topic.end_after(10).await;
+    bed.topic.delete_before(end - 3).await;
+    pipeline.start_consumer();
+    pipeline.consumer().expect_in_log("");
+    let code = pipeline.consumer().end().await;
+    assert!([28, 34].contains(&code), "{code}");
+    assert_eq!(
+        bed.subscriber().await.value("SELECT count(*) FROM t").await,
+        "0"
+    );
+    pipeline.consumer = None;
+    pipeline.terminate().await;
+}

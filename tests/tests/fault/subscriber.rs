@@ -1,0 +1,150 @@
+//! The subscriber crashes, refuses, blocks, or ends our sessions.
+
+use walbraid_tests::bank;
+use walbraid_tests::bed::Bed;
+use walbraid_tests::stack::{Server, Stack};
+use walbraid_tests::wait::{PATIENCE, until};
+
+#[tokio::test]
+async fn a_crash_that_takes_back_commits_leaves_neither_hole_nor_double() {
+    let bed = Bed::on(Stack::exclusive().await).await;
+    bed.both(bank::SCHEMA).await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.consumer().expect_in_log("");
+    bank::open(&bed.publisher().await).await;
+    pipeline.catch_up().await;
+    let load = tokio::spawn({
+        let url = bed.publisher_url.clone();
+        async move { bank::load(&url, rand::random(), 2, 1000).await }
+    });
+    for _ in 0..3 {
+        let applied = "SELECT count(*) FROM transfer";
+        let before: u64 = bed.subscriber().await.value(applied).await.parse().unwrap();
+        until("the subscriber moves on", PATIENCE, async || {
+            let now: u64 = bed.subscriber().await.value(applied).await.parse().unwrap();
+            (now > before + 50 || load.is_finished()).then_some(())
+        })
+        .await;
+        bed.stack.kill(Server::Subscriber).await;
+        bed.stack.start(Server::Subscriber).await;
+    }
+    load.await.unwrap();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn our_sessions_ended_again_and_again() {
+    let bed = Bed::new().await;
+    bed.both(bank::SCHEMA).await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.consumer().expect_in_log("");
+    bank::open(&bed.publisher().await).await;
+    pipeline.catch_up().await;
+    let load = tokio::spawn({
+        let url = bed.publisher_url.clone();
+        async move { bank::load(&url, rand::random(), 2, 600).await }
+    });
+    let killer = bed.subscriber().await;
+    while !load.is_finished() {
+        killer
+            .run(
+                "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
+                 WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .await;
+        let ours = "SELECT count(*) > 0 FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        until("they come back", PATIENCE, async || {
+            killer.holds(ours).await.then_some(())
+        })
+        .await;
+    }
+    load.await.unwrap();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_row_locked_by_somebody_else_is_waited_for() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let mut config = bed.config();
+    config.set("consumer", "lock_timeout_ms", 300);
+    let mut pipeline = bed.pipeline_with(&config).await;
+    pipeline.consumer().expect_in_log("");
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1, 0)").await;
+    pipeline.catch_up().await;
+    let holder = bed.subscriber().await;
+    holder
+        .run("BEGIN; SELECT FROM t WHERE id = 1 FOR UPDATE")
+        .await;
+    publisher.run("UPDATE t SET v = 1").await;
+    pipeline.run(&["wait", "--timeout", "2"]).await.expect(3);
+    holder.run("COMMIT").await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_deadlock_with_somebody_else_is_no_stop() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let mut config = bed.config();
+    config.set("consumer", "lock_timeout_ms", 0);
+    let mut pipeline = bed.pipeline_with(&config).await;
+    pipeline.consumer().expect_in_log("");
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1, 0), (2, 0)").await;
+    pipeline.catch_up().await;
+    let other = bed.subscriber().await;
+    // The other session waits with patience: it is the apply session that is the victim.
+    other
+        .run("SET deadlock_timeout = '1min'; BEGIN; SELECT FROM t WHERE id = 2 FOR UPDATE")
+        .await;
+    publisher
+        .run("BEGIN; UPDATE t SET v = 1 WHERE id = 1; UPDATE t SET v = 1 WHERE id = 2; COMMIT")
+        .await;
+    let waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted";
+    until("apply waits for the row", PATIENCE, async || {
+        other.holds(waiting).await.then_some(())
+    })
+    .await;
+    other
+        .run("SELECT FROM t WHERE id = 1 FOR UPDATE; COMMIT")
+        .await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn read_only_for_a_while() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.catch_up().await;
+    pipeline.consumer.take().unwrap().terminate().await;
+    let subscriber = bed.subscriber().await;
+    let set = |value| {
+        format!(
+            "ALTER DATABASE {} SET default_transaction_read_only = {value}",
+            bed.name
+        )
+    };
+    subscriber.run(&set("on")).await;
+    pipeline.start_consumer();
+    bed.publisher().await.run("INSERT INTO t VALUES (1)").await;
+    // Sessions that ask for read-write get it: a default is not a refusal.
+    pipeline.catch_up().await;
+    subscriber
+        .run("SET default_transaction_read_only = off")
+        .await;
+    subscriber.run(&set("off")).await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
