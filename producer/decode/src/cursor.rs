@@ -76,8 +76,7 @@ impl<'a> Cursor<'a> {
     /// A length as PostgreSQL writes it: a signed 32-bit number that may not be negative.
     #[inline]
     pub(crate) fn length(&mut self, field: &'static str) -> Result<usize, Malformed> {
-        usize::try_from(self.i32(field)?)
-            .map_err(|_| Malformed::new(field, "has a negative length"))
+        usize::try_from(self.i32(field)?).map_err(|_| Malformed::new(field, "is negative"))
     }
 
     /// A string that ends with a zero byte, which is consumed and not part of it.

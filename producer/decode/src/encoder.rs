@@ -1,11 +1,11 @@
 //! Events to the parts of the log.
 //!
-//! Owns: what a link and a change of the log are made of. How a row becomes bytes is [`crate::rows`]'s,
-//! where a part ends is [`crate::run`]'s.
+//! Owns: what a link and a change of the log are made of. How a row becomes bytes is
+//! [`crate::rows`]'s, where a part ends is [`crate::run`]'s.
 //!
 //! One encoder serves one replication stream, as a decoder does: the numbers of shapes are the
-//! decoder's. Every shape that an [`Event::Relation`] announces is registered ([`Encoder::register`])
-//! before the change behind it is pushed.
+//! decoder's. Every shape that an [`Event::Relation`] announces is registered
+//! ([`Encoder::register`]) before the change behind it is pushed.
 //!
 //! Invariant: the parts of a link come out in order, each within `record_bytes_max`. A part comes
 //! out as soon as the next change does not fit into it, so what is held is at most one record and

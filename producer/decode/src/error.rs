@@ -93,7 +93,8 @@ pub enum Undecodable {
     },
     /// A tuple has more or fewer columns than its relation.
     #[error(
-        "{kind} message at LSN {lsn} for relation {relation} has {found} columns, expected {expected}"
+        "{kind} message at LSN {lsn} for relation {relation} has {found} columns, \
+         expected {expected}"
     )]
     Columns {
         /// WAL position the walsender gave for the message.
@@ -109,8 +110,8 @@ pub enum Undecodable {
     },
     /// A value is not what its column's type says.
     #[error(
-        "value of column \"{column}\" of relation {relation} at LSN {lsn} is not a valid {type_name}: \
-         {problem}"
+        "value of column \"{column}\" of relation {relation} at LSN {lsn} is not a valid \
+         {type_name}: {problem}"
     )]
     Value {
         /// WAL position the walsender gave for the row.

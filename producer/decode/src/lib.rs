@@ -22,6 +22,7 @@ pub mod decoder;
 pub mod encoder;
 pub mod error;
 pub mod message;
+mod parse;
 pub mod relation;
 mod rows;
 mod run;

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod assembler;
 mod describe;
 mod encoder;
 mod golden;
 mod round_trip;
 mod second;
+mod stream;

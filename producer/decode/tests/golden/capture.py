@@ -55,9 +55,9 @@ CREATE PUBLICATION large FOR TABLE streamed;
 """
 
 PLAIN = """
-INSERT INTO typed VALUES (1, true, -2, 9007199254740993, 'NaN', '-0', 'e\u0308 | "q" \\', '\\xdeadbeef',
-    12.50, 'wild', 7, '(1,"a,b")', '{1,NULL,3}', '{"k": [1, null]}', '2026-01-02 03:04:05.678901+00',
-    '[1,5)', 'var', 'c');
+INSERT INTO typed VALUES (1, true, -2, 9007199254740993, 'NaN', '-0', 'e\u0308 | "q" \\',
+    '\\xdeadbeef', 12.50, 'wild', 7, '(1,"a,b")', '{1,NULL,3}', '{"k": [1, null]}',
+    '2026-01-02 03:04:05.678901+00', '[1,5)', 'var', 'c');
 INSERT INTO typed (id, f4, f8, t, raw) VALUES (2, 'Infinity', 1.7976931348623157e308, '', '');
 UPDATE typed SET b = false WHERE id = 1;
 UPDATE typed SET id = 3 WHERE id = 2;
