@@ -66,6 +66,7 @@ pub struct Buffer {
     transaction_memory_bytes: usize,
     /// Claim of the last link, as the lane's row will hold it.
     claim: (i64, Option<i64>),
+    commit_time_us: i64,
     notice: Option<Notice>,
 }
 
@@ -77,6 +78,7 @@ impl Buffer {
             run: None,
             transaction_memory_bytes,
             claim: (position.claim_offset, position.options_hash),
+            commit_time_us: 0,
             notice: None,
         }
     }
@@ -129,12 +131,15 @@ impl Buffer {
             out.push(Buffered::Stop(Box::new(unsupported(&part))));
             return;
         }
+        if part.commit_time_us != 0 {
+            self.commit_time_us = part.commit_time_us;
+        }
         let ending = position.map(|position| {
             let claim = (position.claim_offset, position.options_hash);
             let claim_changed = std::mem::replace(&mut self.claim, claim) != claim;
             Ending {
                 end_lsn: position.end_lsn,
-                commit_time_us: part.commit_time_us,
+                commit_time_us: self.commit_time_us,
                 last_offset: offset,
                 position,
                 claim_changed,

@@ -47,7 +47,7 @@ impl Frontier {
     pub fn committed(&mut self, unit: &Unit, ending: &Ending) {
         debug_assert!(ending.end_lsn > self.applied, "commits out of order");
         self.applied = ending.end_lsn;
-        self.applied_commit_time_us = unit.commit_time_us().or(self.applied_commit_time_us);
+        self.applied_commit_time_us = Some(ending.commit_time_us).filter(|time| *time != 0);
         self.transactions_applied += unit.transactions.len() as u64;
         let Ending {
             end_lsn,

@@ -111,7 +111,7 @@ pub struct Transaction {
 pub struct Ending {
     /// End LSN: what the origin is set to.
     pub end_lsn: Lsn,
-    /// Commit time of the last transaction; 0 where there is none.
+    /// Commit time of the last transaction; a message outside of one has that of the link before.
     pub commit_time_us: i64,
     /// Offset of the last record.
     pub last_offset: i64,
@@ -184,17 +184,6 @@ impl Unit {
                 .is_some_and(|ending| ending.claim_changed)
         };
         self.transactions.iter().any(changed)
-    }
-
-    /// Commit time of its last transaction that has one (a message outside a transaction has none):
-    /// what the target commit's timestamp is set to.
-    pub fn commit_time_us(&self) -> Option<i64> {
-        let times = self
-            .transactions
-            .iter()
-            .rev()
-            .map(|transaction| transaction.commit_time_us);
-        times.into_iter().find(|time| *time != 0)
     }
 
     /// Memory that it holds, about.
