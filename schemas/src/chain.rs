@@ -93,6 +93,8 @@
 mod position;
 mod reader;
 mod refusal;
+#[cfg(test)]
+mod stories;
 mod tail;
 
 pub use position::{Position, Side};

@@ -41,10 +41,10 @@ impl Tail {
         if record.incarnation != self.incarnation || record.end_lsn != self.confirmed {
             return TailStep::GoOn;
         }
-        match record.body {
-            Body::Part(_) => TailStep::Found(record.end_lsn),
+        match &record.body {
+            Body::Part(part) if part.last => TailStep::Found(record.end_lsn),
             Body::Heartbeat(_) => TailStep::Found(record.previous_end_lsn),
-            Body::Claim(_) | Body::Notice(_) => TailStep::GoOn,
+            Body::Part(_) | Body::Claim(_) | Body::Notice(_) => TailStep::GoOn,
         }
     }
 
