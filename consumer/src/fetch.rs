@@ -1,0 +1,272 @@
+//! Reading a lane's records: a client, and a thread that polls it.
+//!
+//! The thread hands batches to a bounded channel and waits when it is full; librdkafka's own queue,
+//! bounded too, then stops asking the broker. Nothing is lost by stopping: a reader is told where to
+//! start, and a new start is a new run of the thread.
+//!
+//! Payloads are copied out of librdkafka once, so that a record's life is the unit's and not the
+//! client's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::{Offset, TopicPartitionList};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use walbraid_schemas::chain::{Position, Side};
+use walbraid_schemas::{envelope, frame};
+
+use crate::client::{Clients, ReaderContext};
+use crate::policy::Failure;
+use crate::seek::{Search, Seen, Start, Wanted};
+
+/// Records handed over at once, at most.
+const BATCH_RECORDS_MAX: usize = 512;
+
+/// Bytes handed over at once, but for a record that is larger alone.
+const BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// Batches on their way.
+const BATCHES_MAX: usize = 4;
+
+/// How long one poll waits, and so how soon the thread hears that it is to stop.
+const POLL_MS: u64 = 100;
+
+/// How long a look at one record waits for it.
+const LOOK_MS: u64 = 5_000;
+
+/// How long a question about the log's ends waits.
+const WATERMARKS_MS: u64 = 10_000;
+
+/// A record of the lane.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its offset.
+    pub offset: i64,
+    /// Its value.
+    pub payload: Bytes,
+}
+
+/// What the thread hands over.
+#[derive(Debug)]
+pub enum Batch {
+    /// Records, in the order of their offsets.
+    Records(Vec<Record>),
+    /// The offset to read next is not in the log.
+    OutOfRange,
+    /// The client is in trouble; it goes on trying, unless the error is definite.
+    Trouble(KafkaError),
+}
+
+/// A client that reads one lane.
+pub struct Reader {
+    consumer: Arc<BaseConsumer<ReaderContext>>,
+    clients: Clients,
+    topic: String,
+    partition: i32,
+}
+
+/// A run of the reader's thread.
+pub struct Run {
+    /// What it reads.
+    pub batches: mpsc::Receiver<Batch>,
+    stop: CancellationToken,
+    thread: JoinHandle<()>,
+}
+
+impl Run {
+    /// Stops the thread and waits for it.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        // Frees a thread that waits for room.
+        self.batches.close();
+        while self.batches.recv().await.is_some() {}
+        let _ = self.thread.await;
+    }
+}
+
+impl Reader {
+    /// A client for one partition.
+    pub fn open(clients: &Clients, topic: &str, partition: i32) -> Result<Self, Failure> {
+        let consumer = clients.reader().create_with_context(ReaderContext)?;
+        let (clients, topic) = (clients.clone(), topic.to_owned());
+        Ok(Self {
+            consumer: Arc::new(consumer),
+            clients,
+            topic,
+            partition,
+        })
+    }
+
+    /// Starts the thread at an offset.
+    pub fn start(&self, offset: i64) -> Result<Run, Failure> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.topic, self.partition, Offset::Offset(offset))?;
+        self.consumer.assign(&list)?;
+        let (sender, batches) = mpsc::channel(BATCHES_MAX);
+        let stop = CancellationToken::new();
+        let thread = tokio::task::spawn_blocking({
+            let (consumer, stop) = (Arc::clone(&self.consumer), stop.clone());
+            move || {
+                run(&consumer, &stop, &sender);
+                // An error only says that the client has nothing assigned, which is wanted.
+                let _ = consumer.unassign();
+            }
+        });
+        Ok(Run {
+            batches,
+            stop,
+            thread,
+        })
+    }
+
+    /// The log's first offset, and the one behind its last.
+    pub async fn ends(&self) -> Result<(i64, i64), Failure> {
+        let (consumer, topic, partition) = (
+            Arc::clone(&self.consumer),
+            self.topic.clone(),
+            self.partition,
+        );
+        let wait = Duration::from_millis(WATERMARKS_MS);
+        let asked =
+            tokio::task::spawn_blocking(move || consumer.fetch_watermarks(&topic, partition, wait));
+        Ok(asked.await.unwrap_or(Err(KafkaError::Canceled))?)
+    }
+
+    /// Finds where to start for a position.
+    pub async fn seek(&self, position: Position, hint: Option<i64>) -> Result<Start, Failure> {
+        let (beginning, end) = self.ends().await?;
+        let mut search = Search::new(position.claim_offset, beginning, end, hint);
+        let consumer: BaseConsumer<ReaderContext> =
+            self.clients.looker().create_with_context(ReaderContext)?;
+        let looker = Looker {
+            consumer,
+            topic: self.topic.clone(),
+            partition: self.partition,
+            end,
+        };
+        let search = tokio::task::spawn_blocking(move || {
+            loop {
+                match search.next() {
+                    Wanted::Start(start) => return Ok(start),
+                    Wanted::Look(offset) => search.seen(looker.look(&position, offset)?),
+                }
+            }
+        });
+        search.await.unwrap_or(Err(Failure::Shutdown))
+    }
+
+    /// Closes the client.
+    pub async fn close(self) {
+        let consumer = self.consumer;
+        let _ = tokio::task::spawn_blocking(move || drop(consumer)).await;
+    }
+}
+
+fn run(
+    consumer: &BaseConsumer<ReaderContext>,
+    stop: &CancellationToken,
+    sender: &mpsc::Sender<Batch>,
+) {
+    let wait = Duration::from_millis(POLL_MS);
+    while !stop.is_cancelled() {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut trouble = None;
+        let mut next = consumer.poll(wait);
+        while let Some(polled) = next {
+            match polled {
+                Ok(message) => {
+                    let payload = Bytes::copy_from_slice(message.payload().unwrap_or_default());
+                    bytes += payload.len();
+                    batch.push(Record {
+                        offset: message.offset(),
+                        payload,
+                    });
+                }
+                Err(error) => {
+                    trouble = Some(error);
+                    break;
+                }
+            }
+            if batch.len() >= BATCH_RECORDS_MAX || bytes >= BATCH_BYTES_MAX {
+                break;
+            }
+            next = consumer.poll(Duration::ZERO);
+        }
+        if !batch.is_empty() && sender.blocking_send(Batch::Records(batch)).is_err() {
+            return;
+        }
+        let Some(error) = trouble else { continue };
+        let out_of_range = is_out_of_range(&error);
+        let told = if out_of_range {
+            Batch::OutOfRange
+        } else {
+            Batch::Trouble(error)
+        };
+        if sender.blocking_send(told).is_err() || out_of_range {
+            return;
+        }
+    }
+}
+
+fn is_out_of_range(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(Code::OffsetOutOfRange | Code::AutoOffsetReset)
+    )
+}
+
+/// Looks at single records.
+struct Looker {
+    consumer: BaseConsumer<ReaderContext>,
+    topic: String,
+    partition: i32,
+    end: i64,
+}
+
+impl Looker {
+    /// The first record at or behind `offset` that tells on which side of the position it stands.
+    fn look(&self, position: &Position, offset: i64) -> Result<Option<Seen>, Failure> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.topic, self.partition, Offset::Offset(offset))?;
+        self.consumer.assign(&list)?;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(LOOK_MS) {
+            match self.consumer.poll(Duration::from_millis(POLL_MS)) {
+                Some(Ok(message)) => {
+                    let seen = seen(position, &message);
+                    if seen.is_some() || message.offset() + 1 >= self.end {
+                        return Ok(seen);
+                    }
+                }
+                // Retention went past it while it was looked for: nothing stands there.
+                Some(Err(error)) if is_out_of_range(&error) => return Ok(None),
+                Some(Err(error)) => match Failure::from(error) {
+                    Failure::Transient(_) => {}
+                    definite => return Err(definite),
+                },
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The record's side, when it can be read and tells one.
+fn seen(position: &Position, message: &BorrowedMessage<'_>) -> Option<Seen> {
+    let payload = Bytes::copy_from_slice(message.payload()?);
+    let (_, datum) = frame::split(&payload).ok()?;
+    let envelope = envelope::decode(&payload.slice_ref(datum)).ok()?;
+    let offset = message.offset();
+    match position.side_of(offset, &envelope) {
+        Side::Unsaid => None,
+        side => Some(Seen { offset, side }),
+    }
+}

@@ -1,0 +1,184 @@
+//! The side session of a lane: it asks what is durable, and writes the lane's row.
+//!
+//! Target transactions commit without waiting for the disk. From here, every few milliseconds and
+//! only when there is something new, `pg_replication_origin_progress(…, true)` of the origin whose
+//! COMMIT returned last makes the subscriber flush its WAL up to that commit and tells what is
+//! durable. About once a second the lane's row is written, for `status` and `wait`.
+//!
+//! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
+//! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may
+//! mean that the subscriber lost commits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::types::PgLsn;
+use walbraid_apply::event::Event;
+use walbraid_apply::scheduler::WorkerId;
+use walbraid_schemas::lsn::Lsn;
+use walbraid_wire::{ConnectOptions, Sql, sql};
+
+use crate::fence::Ownership;
+use crate::policy::{Cause, Failure};
+use crate::state::LaneRow;
+
+/// How often the lane's row is written.
+const ROW_INTERVAL_MS: u64 = 1_000;
+
+/// Settings of the side session.
+const SETTINGS: &[(&str, &str)] = &[
+    ("search_path", "pg_catalog"),
+    ("synchronous_commit", "off"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_read_only", "off"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "1000"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("TimeZone", "UTC"),
+    ("jit", "off"),
+];
+
+/// What an offset waits for before it is committed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Ack {
+    /// The target commit is flushed by the subscriber.
+    #[default]
+    Flushed,
+    /// The target commit returned.
+    Applied,
+    /// The target commit is flushed, and confirmed by the subscriber's synchronous stand-bys.
+    Replicated,
+}
+
+/// The newest COMMIT that returned.
+#[derive(Clone, Debug)]
+pub(crate) struct Applied {
+    /// The origin it moved.
+    pub(crate) origin: Arc<str>,
+    /// Where it moved it.
+    pub(crate) lsn: Lsn,
+}
+
+/// Opens a side session.
+pub(crate) async fn open(options: &ConnectOptions, name: &str) -> Result<Sql, Failure> {
+    let mut settings = SETTINGS.to_vec();
+    settings.push(("application_name", name));
+    Ok(sql(options, &settings).await?)
+}
+
+/// What the flusher works with.
+pub(crate) struct Flusher {
+    pub(crate) sql: Sql,
+    pub(crate) ownership: Ownership,
+    pub(crate) ack: Ack,
+    pub(crate) interval: Duration,
+    /// What is durable.
+    pub(crate) flushed: Lsn,
+    /// The newest COMMIT that returned; closed when the lane's run ends.
+    pub(crate) applied: watch::Receiver<Applied>,
+    pub(crate) row: watch::Receiver<LaneRow>,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+}
+
+impl Flusher {
+    /// Works until the lane's run ends, then once more; or until the session is lost.
+    pub(crate) async fn run(mut self) {
+        if let Err(failure) = self.work().await {
+            let message = failure.into_stop().message;
+            tracing::info!("side session was lost: {message}");
+            let _ = self.events.send(Event::SessionLost {
+                worker: WorkerId(0),
+            });
+            return;
+        }
+        // Whoever ends the session first, it is over.
+        let _ = self.sql.close().await;
+    }
+
+    async fn work(&mut self) -> Result<(), Failure> {
+        let mut rows = tokio::time::interval(Duration::from_millis(ROW_INTERVAL_MS));
+        rows.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut last = Instant::now();
+        loop {
+            let changed = tokio::select! {
+                changed = self.applied.changed() => Some(changed),
+                _ = rows.tick() => None,
+            };
+            match changed {
+                Some(Ok(())) => {
+                    if let Some(rest) = self.interval.checked_sub(last.elapsed()) {
+                        tokio::time::sleep(rest).await;
+                    }
+                    self.acknowledge().await?;
+                    last = Instant::now();
+                }
+                Some(Err(_)) => {
+                    self.acknowledge().await?;
+                    return self.write_row().await;
+                }
+                None => self.write_row().await?,
+            }
+        }
+    }
+
+    /// Finds out how far the lane is acknowledged, and says so.
+    async fn acknowledge(&mut self) -> Result<(), Failure> {
+        let applied = self.applied.borrow_and_update().clone();
+        match self.ack {
+            Ack::Applied => {
+                let _ = self.events.send(Event::Flushed { lsn: applied.lsn });
+                return Ok(());
+            }
+            Ack::Flushed | Ack::Replicated => self.flush(&applied).await?,
+        }
+        if self.ack == Ack::Replicated {
+            self.wait_for_standbys().await?;
+        }
+        let _ = self.events.send(Event::Flushed { lsn: self.flushed });
+        Ok(())
+    }
+
+    async fn flush(&mut self, applied: &Applied) -> Result<(), Failure> {
+        if applied.lsn <= self.flushed {
+            return Ok(());
+        }
+        let ask = "SELECT pg_catalog.pg_replication_origin_progress($1, true)";
+        let row = self.sql.query_one(ask, &[&&*applied.origin]).await?;
+        if let Some(lsn) = row.try_get::<_, Option<PgLsn>>(0)? {
+            self.flushed = self.flushed.max(Lsn(lsn.into()));
+        }
+        Ok(())
+    }
+
+    /// A synchronous commit behind the flushed ones returns when stand-bys have them all.
+    async fn wait_for_standbys(&self) -> Result<(), Failure> {
+        let Ownership { lane_id, epoch, .. } = self.ownership;
+        let commit = format!(
+            "BEGIN; SET LOCAL synchronous_commit = on; \
+             UPDATE walbraid.lanes SET updated_at = pg_catalog.clock_timestamp() \
+             WHERE id = {lane_id} AND epoch = {epoch}; COMMIT"
+        );
+        match self.sql.batch_execute(&commit).await.map_err(Failure::from) {
+            Err(Failure::Transient(busy)) if busy.cause == Cause::Lock => {
+                self.sql.batch_execute("ROLLBACK").await?;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn write_row(&mut self) -> Result<(), Failure> {
+        let applied = self.applied.borrow().clone();
+        if self.ack == Ack::Applied {
+            self.flush(&applied).await?;
+        }
+        let row = self.row.borrow().clone();
+        match row.write(&self.sql, &self.ownership, self.flushed).await {
+            // The worker holds the row for the moment of a commit: it is written next time.
+            Err(Failure::Transient(busy)) if busy.cause == Cause::Lock => Ok(()),
+            other => other,
+        }
+    }
+}

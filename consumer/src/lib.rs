@@ -1,0 +1,30 @@
+//! Carries a lane's transactions from Kafka to the subscriber.
+//!
+//! The shell around `walbraid-apply`: it reads Kafka, the registry and the subscriber's catalogue,
+//! runs target transactions, and reports back. The engine decides, the shell does.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod burst;
+pub mod catalogue;
+pub mod client;
+pub mod config;
+pub mod fence;
+pub mod fetch;
+pub mod finding;
+mod flight;
+pub mod flusher;
+pub mod group;
+pub mod metrics;
+pub mod origin;
+pub mod policy;
+mod prepared;
+pub mod registry;
+mod resolve;
+pub mod schema;
+pub mod seek;
+mod session;
+pub mod state;
+pub mod status;
+pub mod stream;
+mod worker;

@@ -1,0 +1,233 @@
+//! From a record's bytes to what the engine takes: decoded, its tables known, and mapped to the
+//! subscriber's relations.
+//!
+//! A task of its own between the reader and the lane, because it may have to wait: for a registry
+//! that is down, for the subscriber's catalogue. Meanwhile the lane goes on with what it has, and
+//! the reader stops when the channel between them is full.
+//!
+//! What was resolved is kept by schema and fingerprint; the lane throws it away when the
+//! subscriber's tables may have changed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use walbraid_apply::event::Record;
+use walbraid_apply::mapping::{Mapped, Target};
+use walbraid_apply::relation::Relation;
+use walbraid_schemas::envelope::{self, Body, TableRef};
+use walbraid_schemas::frame;
+use walbraid_schemas::notice::{Stop, StopKind};
+use walbraid_schemas::table::Table;
+use walbraid_wire::{ConnectOptions, Sql};
+
+use crate::catalogue;
+use crate::fetch::{self, Batch};
+use crate::flusher;
+use crate::metrics::LaneMetrics;
+use crate::policy::{Failure, Retry};
+use crate::registry::Tables;
+
+/// Mappings kept; beyond it all are forgotten and made anew.
+const TARGETS_MAX: usize = 10_000;
+
+/// Batches between the resolver and the lane.
+pub(crate) const BATCHES_MAX: usize = 2;
+
+/// What the lane gets.
+#[derive(Debug)]
+pub(crate) enum Resolved {
+    /// Records, ready for the engine.
+    Records(Vec<Box<Record>>),
+    /// The offset to read next is not in the log.
+    OutOfRange,
+    /// The Kafka client is in trouble.
+    Trouble(Failure),
+    /// The next record cannot be used, for good.
+    Stop(Stop),
+}
+
+/// Decodes records, and knows their tables.
+pub(crate) struct Resolver {
+    tables: Tables,
+    targets: HashMap<TableRef, Target>,
+    options: ConnectOptions,
+    application_name: String,
+    session: Option<Sql>,
+    topic: String,
+    metrics: LaneMetrics,
+}
+
+impl Resolver {
+    pub(crate) fn new(
+        tables: Tables,
+        options: ConnectOptions,
+        application_name: String,
+        topic: &str,
+        metrics: LaneMetrics,
+    ) -> Self {
+        Self {
+            tables,
+            targets: HashMap::new(),
+            options,
+            application_name,
+            session: None,
+            topic: topic.to_owned(),
+            metrics,
+        }
+    }
+
+    /// Forgets what was read from the subscriber's catalogue.
+    pub(crate) fn forget_relations(&mut self) {
+        self.targets.clear();
+        self.session = None;
+    }
+
+    /// Resolves batches until there are no more, or nobody wants them, or `stop`.
+    pub(crate) async fn run(
+        mut self,
+        mut run: fetch::Run,
+        resolved: mpsc::Sender<Resolved>,
+        stop: CancellationToken,
+    ) -> Self {
+        loop {
+            let batch = tokio::select! {
+                batch = run.batches.recv() => batch,
+                () = stop.cancelled() => None,
+            };
+            let Some(batch) = batch else { break };
+            let (answer, is_last) = self.resolve(batch, &stop).await;
+            for one in answer {
+                let sent = tokio::select! {
+                    sent = resolved.send(one) => sent.is_ok(),
+                    () = stop.cancelled() => false,
+                };
+                if !sent {
+                    run.stop().await;
+                    return self;
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        run.stop().await;
+        self
+    }
+
+    /// What a batch becomes, and whether nothing can follow it.
+    async fn resolve(&mut self, batch: Batch, stop: &CancellationToken) -> (Vec<Resolved>, bool) {
+        let records = match batch {
+            Batch::OutOfRange => return (vec![Resolved::OutOfRange], true),
+            Batch::Trouble(error) => {
+                return (vec![Resolved::Trouble(Failure::from(error))], false);
+            }
+            Batch::Records(records) => records,
+        };
+        let mut ready = Vec::with_capacity(records.len());
+        for record in records {
+            match self.record(&record, stop).await {
+                Ok(record) => ready.push(Box::new(record)),
+                Err(Failure::Definite(stop)) => {
+                    return (vec![Resolved::Records(ready), Resolved::Stop(stop)], true);
+                }
+                Err(_) => return (Vec::new(), true),
+            }
+        }
+        (vec![Resolved::Records(ready)], false)
+    }
+
+    async fn record(
+        &mut self,
+        record: &fetch::Record,
+        stop: &CancellationToken,
+    ) -> Result<Record, Failure> {
+        let fetch::Record { offset, payload } = record;
+        let (id, datum) =
+            frame::split(payload).map_err(|error| self.undecodable(*offset, &error))?;
+        let datum = payload.slice_ref(datum);
+        if !self.tables.is_envelope(id) {
+            self.tables.check_envelope(id, stop, &self.metrics).await?;
+        }
+        let envelope =
+            envelope::decode(&datum).map_err(|error| self.undecodable(*offset, &error))?;
+        let mut targets = Vec::new();
+        if let Body::Part(part) = &envelope.body {
+            targets.reserve_exact(part.tables.len());
+            for table in &part.tables {
+                targets.push(match self.targets.get(table) {
+                    Some(target) => target.clone(),
+                    None => self.target(table, stop).await?,
+                });
+            }
+        }
+        Ok(Record {
+            offset: *offset,
+            size_bytes: payload.len(),
+            envelope,
+            targets,
+        })
+    }
+
+    fn undecodable(&self, offset: i64, error: &dyn std::fmt::Display) -> Failure {
+        let topic = &self.topic;
+        let message = format!("record {offset} of topic \"{topic}\" cannot be decoded");
+        Failure::Definite(Stop::new(StopKind::Undecodable, message).detail(format!("{error}.")))
+    }
+
+    async fn target(
+        &mut self,
+        wanted: &TableRef,
+        stop: &CancellationToken,
+    ) -> Result<Target, Failure> {
+        let table = self.tables.get(wanted, stop, &self.metrics).await?;
+        let relation = self.relation(&table, stop).await?;
+        let target: Target = match Mapped::new(table, relation.map(Arc::new)) {
+            Ok(mapped) => Ok(Arc::new(mapped)),
+            Err(error) => Err(Arc::new(error)),
+        };
+        if self.targets.len() >= TARGETS_MAX {
+            self.targets.clear();
+        }
+        self.targets.insert(*wanted, target.clone());
+        Ok(target)
+    }
+
+    /// The subscriber's relation; waits for a subscriber that is out of reach.
+    async fn relation(
+        &mut self,
+        table: &Table,
+        stop: &CancellationToken,
+    ) -> Result<Option<Relation>, Failure> {
+        let mut retry = Retry::new("reading the subscriber's catalogue");
+        loop {
+            match self.read(table).await {
+                Ok(relation) => {
+                    retry.worked();
+                    return Ok(relation);
+                }
+                Err(Failure::Transient(transient)) => {
+                    self.session = None;
+                    self.metrics.retried(transient.cause);
+                    let pause = retry.failed(&transient);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = stop.cancelled() => return Err(Failure::Shutdown),
+                    }
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    async fn read(&mut self, table: &Table) -> Result<Option<Relation>, Failure> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => flusher::open(&self.options, &self.application_name).await?,
+        };
+        let relation = catalogue::read(&session, &table.schema, &table.name).await?;
+        self.session = Some(session);
+        Ok(relation)
+    }
+}
