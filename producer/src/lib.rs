@@ -43,4 +43,4 @@ pub mod topic;
 pub use config::Config;
 pub use finding::{Concern, Finding, Standing};
 pub use pipeline::run;
-pub use setup::first_heartbeat;
+pub use setup::{drop_subjects, first_heartbeat};

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use walbraid_decode::{Assembler, Decoder, Encoder, Protocol, Streaming};
-use walbraid_schemas::Stop;
+use walbraid_schemas::{Lsn, Stop};
 
 use crate::before::{self, Before};
 use crate::carry::{Carrier, Course};
@@ -37,15 +37,18 @@ use crate::record;
 use crate::registry::SchemaRegistry;
 use crate::retry::{self, Backoff};
 use crate::session::{self, Session};
-use crate::tail::{self, Place};
+use crate::tail;
 use crate::topic::{self, Topic};
 
 /// Carries the slot's transactions into the lane until the shutdown, or until a person must act.
-pub async fn run(
+///
+/// The metrics are registered by the call itself; the future does not hold on to the registry, so
+/// that it can be served meanwhile.
+pub fn run(
     config: Config,
     registry: &mut prometheus_client::registry::Registry,
     shutdown: CancellationToken,
-) -> Result<(), Stop> {
+) -> impl Future<Output = Result<(), Stop>> + use<> {
     let metrics = Metrics::register(registry, &config.stream);
     let backoff = Backoff::new(config.intervals.retry_backoff_max_ms);
     let mut producer = Producer {
@@ -55,9 +58,11 @@ pub async fn run(
         backoff,
         trouble: None,
     };
-    let ended = producer.claim_after_claim().await;
-    producer.metrics.set_state(State::Stopped);
-    ended
+    async move {
+        let ended = producer.claim_after_claim().await;
+        producer.metrics.set_state(State::Stopped);
+        ended
+    }
 }
 
 struct Producer {
@@ -181,7 +186,7 @@ impl Producer {
         let terms = self.terms(prepared, session);
         let mut writer = self.writer(&prepared.topic)?;
         let placing = self.place(prepared, session, &terms, &mut writer, claimed);
-        let (claim_offset, place) = match self.until_shutdown(placing).await {
+        let (claim_offset, previous_end_lsn) = match self.until_shutdown(placing).await {
             Ok(placed) => placed,
             Err(failure) => {
                 writer.close().await;
@@ -198,7 +203,7 @@ impl Producer {
             (self.metrics.clone(), self.shutdown.clone()),
             claim_offset,
             session.confirmed,
-            place.previous_end_lsn,
+            previous_end_lsn,
         ))
     }
 
@@ -209,7 +214,7 @@ impl Producer {
         terms: &Terms,
         writer: &mut Writer,
         claimed: &mut Option<(i64, Terms)>,
-    ) -> Result<(i64, Place), Failure> {
+    ) -> Result<(i64, Lsn), Failure> {
         let slot = &self.config.publisher.slot;
         let claimant = Claimant {
             options: &session.options,
@@ -226,15 +231,16 @@ impl Producer {
         let claim = claimant.claim(rand::random());
         let claim_offset = record::write_claim(terms, writer, claim).await?;
         *claimed = Some((claim_offset, terms.clone()));
-        let scan = tail::scan(&prepared.reader, session.confirmed, claim_offset).await?;
-        let place = tail::place(&scan, &session.timelines, slot, terms.life.incarnation)?;
+        let (incarnation, confirmed) = (terms.life.incarnation, session.confirmed);
+        let scan = tail::scan(&prepared.reader, incarnation, confirmed, claim_offset).await?;
+        let previous_end_lsn = tail::previous_end_lsn(&scan, &session.timelines, slot)?;
         tracing::info!(
             "claimed lane {} of topic \"{}\" at offset {claim_offset}; slot \"{slot}\" is at {}",
             self.config.kafka.lane,
             self.config.kafka.topic,
             session.confirmed,
         );
-        Ok((claim_offset, place))
+        Ok((claim_offset, previous_end_lsn))
     }
 
     fn writer(&self, topic: &Topic) -> Result<Writer, Failure> {

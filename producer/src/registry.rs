@@ -10,7 +10,7 @@
 //! What a registry gives out is read back: one that folds schemas which differ in a property alone
 //! (a key flag, a PostgreSQL type) would hand a reader the wrong one.
 
-use reqwest::{Client, ClientBuilder, StatusCode};
+use reqwest::{Client, ClientBuilder, RequestBuilder, StatusCode};
 use schema_registry_converter::async_impl::schema_registry::{
     SrSettings, get_all_subjects, get_schema_by_id, post_schema,
 };
@@ -96,6 +96,34 @@ impl SchemaRegistry {
             .map(|_| ())
     }
 
+    /// Removes every subject of the topic, and returns their names.
+    pub(crate) async fn remove_subjects(&self) -> Result<Vec<String>, Failure> {
+        let failed = |error: SRCError| failure(&error, "");
+        let envelope = names::envelope_subject(&self.topic);
+        let tables = format!("{}.", self.topic);
+        let of_table = |subject: &str| {
+            subject
+                .strip_prefix(&tables)
+                .is_some_and(|rest| rest.split('.').count() == 2)
+        };
+        let subjects = get_all_subjects(&self.settings).await.map_err(failed)?;
+        let ours = subjects
+            .into_iter()
+            .filter(|s| *s == envelope || of_table(s));
+        let mut removed = Vec::new();
+        for subject in ours {
+            let delete = |address: String| self.client.delete(address);
+            self.ask("subjects", &subject, delete)
+                .await
+                .map_err(|problem| {
+                    let message = format!("subject \"{subject}\" could not be removed: {problem}");
+                    Failure::Definite(Stop::new(StopKind::RegistryUnreachable, message))
+                })?;
+            removed.push(subject);
+        }
+        Ok(removed)
+    }
+
     async fn register(&self, subject: &str, schema: &str) -> Result<i32, Failure> {
         let compatible = self.set_compatibility(subject).await;
         let registered = self.post(subject, schema).await?;
@@ -138,14 +166,26 @@ impl SchemaRegistry {
     }
 
     async fn set_compatibility(&self, subject: &str) -> Result<(), String> {
-        let mut problem = String::new();
-        for url in &self.config.urls {
-            let address = format!("{}/config/{}", url.trim_end_matches('/'), escaped(subject));
-            let mut request = self
-                .client
+        let put = |address: String| {
+            self.client
                 .put(address)
                 .header("content-type", CONTENT_TYPE)
-                .body(r#"{"compatibility": "NONE"}"#);
+                .body(r#"{"compatibility": "NONE"}"#)
+        };
+        self.ask("config", subject, put).await
+    }
+
+    /// A request about a subject that the converter has not, to each address in turn.
+    async fn ask(
+        &self,
+        collection: &str,
+        subject: &str,
+        request: impl Fn(String) -> RequestBuilder,
+    ) -> Result<(), String> {
+        let mut problem = String::new();
+        for url in &self.config.urls {
+            let url = url.trim_end_matches('/');
+            let mut request = request(format!("{url}/{collection}/{}", escaped(subject)));
             if let Some(user) = &self.config.user {
                 request = request.basic_auth(user, self.config.password.as_deref());
             }

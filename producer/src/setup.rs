@@ -31,6 +31,12 @@ pub async fn first_heartbeat(
         .map_err(policy::once)
 }
 
+/// Removes the topic's subjects from the registry and returns their names.
+pub async fn drop_subjects(config: &Config) -> Result<Vec<String>, Stop> {
+    let registry = SchemaRegistry::new(&config.registry, &config.kafka.topic)?;
+    registry.remove_subjects().await.map_err(policy::once)
+}
+
 async fn write(config: &Config, life: Life, consistent_point: Lsn) -> Result<(), Failure> {
     let Config { kafka, limits, .. } = config;
     let topic = topic::look(kafka).await?;

@@ -2,7 +2,8 @@
 //!
 //! Owns the walk back from our own claim to the record that ends exactly at the slot's confirmed
 //! LSN, and the comparison of what lies on the way with the publisher: is the log ahead of its WAL,
-//! or on a timeline that it left? Does not read Kafka (`lane`) and does not hold the slot.
+//! or on a timeline that it left? What that record says is the chain's ([`Tail`]). Does not read
+//! Kafka (`lane`) and does not hold the slot.
 //!
 //! Everything below the confirmed LSN is in the log, because nothing is confirmed before Kafka has
 //! it. So the record is there, or the slot was moved by others, or the log was lost. What the log
@@ -10,8 +11,9 @@
 //! readers drop what they have.
 //!
 //! The walk goes back in growing windows, each read forward, because only forward can a record be
-//! told from one that an older claim wrote behind a newer claim. At the start of a window the
-//! newest claim is not known yet; the first record names one, and a newer one corrects it.
+//! told from one that an older claim wrote behind a newer one: such a record says nothing of how
+//! far the log reaches. At the start of a window the newest claim is not known yet; the first record
+//! names one, and a newer one corrects it.
 //!
 //! The walk ends early where the record cannot exist: once a record is known to be valid (its own
 //! claim was seen in the window) and ends below the confirmed LSN, everything further back does so.
@@ -19,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use walbraid_schemas::chain::{Tail, TailStep};
 use walbraid_schemas::{Body, Envelope, Incarnation, Lsn, Stop, StopKind};
 
 use crate::lane::{Found, LaneReader};
@@ -28,37 +31,40 @@ use crate::policy::Failure;
 const WINDOW_RECORDS: i64 = 256;
 const WINDOW_GROWTH: i64 = 4;
 
-/// The place of the slot in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The life of the stream that the record belongs to.
-    pub incarnation: Incarnation,
-    /// The end of the newest link at or below the confirmed LSN.
-    pub previous_end_lsn: Lsn,
-}
-
 /// What the walk saw.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Scan {
+    tail: Tail,
+    incarnation: Incarnation,
     confirmed: Lsn,
     window_start: i64,
     newest_claim: Option<i64>,
     claim_in_window: bool,
-    /// The last valid record that ends at the confirmed LSN.
-    place: Option<Place>,
+    /// The end of the link before the confirmed LSN, as the record that ends there says.
+    previous_end_lsn: Option<Lsn>,
+    /// The incarnation of a record of another life that ends there.
+    elsewhere: Option<Incarnation>,
     /// A valid record ends below the confirmed LSN, so nothing before it can end there.
     passed: bool,
-    records: u64,
     /// The newest end LSN on each timeline.
     highest: BTreeMap<u32, Lsn>,
     lowest: Option<Lsn>,
 }
 
 impl Scan {
-    fn new(confirmed: Lsn) -> Scan {
+    fn new(incarnation: Incarnation, confirmed: Lsn) -> Scan {
         Scan {
+            tail: Tail::new(incarnation, confirmed),
+            incarnation,
             confirmed,
-            ..Scan::default()
+            window_start: 0,
+            newest_claim: None,
+            claim_in_window: false,
+            previous_end_lsn: None,
+            elsewhere: None,
+            passed: false,
+            highest: BTreeMap::new(),
+            lowest: None,
         }
     }
 
@@ -76,6 +82,9 @@ impl Scan {
             self.claim_in_window = true;
             return;
         }
+        if let TailStep::Found(previous_end_lsn) = self.tail.offer(&found.envelope) {
+            self.previous_end_lsn = Some(previous_end_lsn);
+        }
         if self
             .newest_claim
             .is_some_and(|newest| claim_offset < newest)
@@ -90,32 +99,34 @@ impl Scan {
     }
 
     fn valid(&mut self, envelope: &Envelope) {
-        let previous_end_lsn = match &envelope.body {
-            Body::Part(part) if part.last => envelope.end_lsn,
-            Body::Heartbeat(_) => envelope.previous_end_lsn,
+        match &envelope.body {
+            Body::Part(part) if part.last => {}
+            Body::Heartbeat(_) => {}
             Body::Part(_) | Body::Claim(_) | Body::Notice(_) => return,
-        };
-        self.records += 1;
+        }
         let end = envelope.end_lsn;
+        if envelope.incarnation != self.incarnation {
+            if end == self.confirmed {
+                self.elsewhere = Some(envelope.incarnation);
+            }
+            return;
+        }
         let highest = self.highest.entry(envelope.timeline).or_insert(end);
         *highest = end.max(*highest);
         self.lowest = Some(self.lowest.map_or(end, |lowest| lowest.min(end)));
-        if end == self.confirmed {
-            let incarnation = envelope.incarnation;
-            self.place = Some(Place {
-                incarnation,
-                previous_end_lsn,
-            });
-        } else if end < self.confirmed && self.claim_in_window {
-            self.passed = true;
-        }
+        self.passed |= end < self.confirmed && self.claim_in_window;
     }
 }
 
 /// Walks back from `end`, the offset of our own claim.
-pub(crate) async fn scan(reader: &LaneReader, confirmed: Lsn, end: i64) -> Result<Scan, Failure> {
+pub(crate) async fn scan(
+    reader: &LaneReader,
+    incarnation: Incarnation,
+    confirmed: Lsn,
+    end: i64,
+) -> Result<Scan, Failure> {
     let start = reader.offsets().await?.start;
-    let mut scan = Scan::new(confirmed);
+    let mut scan = Scan::new(incarnation, confirmed);
     let mut records = WINDOW_RECORDS;
     let mut window = window_before(end, records, start);
     while !window.is_empty() {
@@ -123,7 +134,7 @@ pub(crate) async fn scan(reader: &LaneReader, confirmed: Lsn, end: i64) -> Resul
         scan = reader
             .fold(window.clone(), scan, |scan, found| scan.record(&found))
             .await?;
-        if scan.place.is_some() || scan.passed {
+        if scan.previous_end_lsn.is_some() || scan.passed {
             break;
         }
         records *= WINDOW_GROWTH;
@@ -151,30 +162,27 @@ pub(crate) struct Timelines {
     pub left: BTreeMap<u32, Lsn>,
 }
 
-/// The place of the slot in the log, or why the log does not belong to this slot.
-pub(crate) fn place(
+/// The end of the link before the slot's place in the log, or why the log is not this slot's.
+pub(crate) fn previous_end_lsn(
     scan: &Scan,
     timelines: &Timelines,
     slot: &str,
-    incarnation: Incarnation,
-) -> Result<Place, Stop> {
+) -> Result<Lsn, Stop> {
     if let Some(stop) = diverged(scan, timelines) {
         return Err(stop);
     }
-    match scan.place {
-        Some(place) if place.incarnation == incarnation => Ok(place),
-        Some(place) => Err(Stop::new(
+    match (scan.previous_end_lsn, scan.elsewhere) {
+        (Some(previous_end_lsn), _) => Ok(previous_end_lsn),
+        (None, Some(other)) => Err(Stop::new(
             StopKind::Incarnation,
-            format!(
-                "slot \"{slot}\" stands in incarnation {}",
-                place.incarnation
-            ),
+            format!("slot \"{slot}\" stands in incarnation {other} of the stream"),
         )
         .detail(format!(
-            "The newest record of the lane belongs to {incarnation}."
+            "The newest record of the lane belongs to {}.",
+            scan.incarnation
         ))
         .hint("Another slot was set up for this lane: use that one.")),
-        None => Err(lost(scan, slot)),
+        (None, None) => Err(lost(scan, slot)),
     }
 }
 
@@ -312,7 +320,7 @@ mod tests {
 
     /// Scans `records` as one window that starts at `start` for a slot at `confirmed`.
     fn scanned(confirmed: u64, start: i64, records: &[Envelope]) -> Scan {
-        let mut scan = Scan::new(Lsn(confirmed));
+        let mut scan = Scan::new(OURS, Lsn(confirmed));
         scan.begin_window(start);
         for (index, envelope) in records.iter().enumerate() {
             let offset = start + index as i64;
@@ -327,7 +335,7 @@ mod tests {
 
     fn check(confirmed: u64, records: &[Envelope], expected: Option<u64>) {
         let scan = scanned(confirmed, 0, records);
-        let previous = scan.place.map(|place| place.previous_end_lsn.0);
+        let previous = scan.previous_end_lsn.map(|lsn| lsn.0);
         assert_eq!(previous, expected, "{records:?}");
     }
 
@@ -348,16 +356,17 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_claim_wrote_behind_a_newer_one_is_void() {
+    fn what_an_older_claim_wrote_behind_a_newer_one_does_not_count() {
         let records = [
             claim(),
             link(0, 120, 100),
             claim(),
-            link(0, 130, 120),
+            link(0, 190, 120),
             link(2, 140, 120),
         ];
-        check(130, &records, None);
-        check(140, &records, Some(140));
+        let scan = scanned(140, 0, &records);
+        assert_eq!(scan.previous_end_lsn, Some(Lsn(140)));
+        assert_eq!(scan.highest, BTreeMap::from([(1, Lsn(140))]));
     }
 
     #[test]
@@ -369,7 +378,7 @@ mod tests {
     }
 
     fn stops(scan: &Scan, timelines: &Timelines) -> Option<StopKind> {
-        place(scan, timelines, "s", OURS)
+        previous_end_lsn(scan, timelines, "s")
             .err()
             .map(|stop| stop.kind)
     }
@@ -406,10 +415,9 @@ mod tests {
             stops(&before, &at(1, 140, &[])),
             Some(StopKind::LogTruncated)
         );
-        let other = place(&scan, &at(1, 140, &[]), "s", Incarnation([8; 16]));
-        assert_eq!(
-            other.err().map(|stop| stop.kind),
-            Some(StopKind::Incarnation)
-        );
+        let mut other = beat(-1, 120, 100);
+        other.incarnation = Incarnation([8; 16]);
+        let other = scanned(120, 0, &[other, beat(-1, 150, 150)]);
+        assert_eq!(stops(&other, &at(1, 150, &[])), Some(StopKind::Incarnation));
     }
 }
