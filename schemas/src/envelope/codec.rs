@@ -78,14 +78,14 @@ fn parse(text: &str) -> serde_avro_fast::Schema {
 
 /// The item type of `changes`, cut out of the envelope's schema.
 fn change_schema() -> String {
-    let field = |record: &serde_json::Value, name: &str| {
-        let fields = record["fields"].as_array().into_iter().flatten();
+    use serde_json::Value;
+    let field = |record: &Value, name: &str| {
+        let mut fields = record["fields"].as_array().into_iter().flatten();
         fields
-            .filter(|field| field["name"] == name)
+            .find(|field| field["name"] == name)
             .map(|field| field["type"].clone())
-            .next()
     };
-    let envelope: serde_json::Value = serde_json::from_str(SCHEMA).unwrap_or_default();
+    let envelope: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
     let bodies = field(&envelope, "body").unwrap_or_default();
     let part = bodies
         .as_array()
@@ -95,7 +95,11 @@ fn change_schema() -> String {
     let changes = part
         .and_then(|part| field(part, "changes"))
         .unwrap_or_default();
-    changes["items"].to_string()
+    let mut items = changes["items"].clone();
+    for record in items.as_array_mut().into_iter().flatten() {
+        record["namespace"] = envelope["namespace"].clone();
+    }
+    items.to_string()
 }
 
 fn write<T: Serialize>(
@@ -178,10 +182,13 @@ struct EnvelopeForm<'a> {
 
 #[derive(Serialize, Deserialize)]
 enum BodyForm<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, rename = "walbraid.Claim")]
     Claim(ClaimForm<'a>),
+    #[serde(rename = "walbraid.Heartbeat")]
     Heartbeat(HeartbeatForm),
+    #[serde(rename = "walbraid.Notice")]
     Notice(NoticeForm<'a>),
+    #[serde(rename = "walbraid.Part")]
     Part(PartForm<'a>),
 }
 
@@ -252,11 +259,15 @@ struct TableRefForm {
 
 #[derive(Serialize, Deserialize)]
 enum ChangeForm<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, rename = "walbraid.Insert")]
     Insert(InsertForm<'a>),
+    #[serde(rename = "walbraid.Update")]
     Update(UpdateForm<'a>),
+    #[serde(rename = "walbraid.Delete")]
     Delete(DeleteForm<'a>),
+    #[serde(rename = "walbraid.Truncate")]
     Truncate(TruncateForm),
+    #[serde(rename = "walbraid.LogicalMessage")]
     LogicalMessage(LogicalMessageForm<'a>),
 }
 

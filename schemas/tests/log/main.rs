@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod avro;
 mod chain;
 mod lane;
 mod publisher;
 mod random;
+mod samples;
 mod writer;
