@@ -298,6 +298,11 @@ fn restored_publisher() {
         // A claim that was confirmed up to P need not name it.
         "4 claim a 200          => claim
          5 link 4 a 100 250     => link",
+        // A link taken in the new view makes an end of the old one.
+        "4 claim b 200          => claim
+         5 link 4 b 200 300     => link
+         6 claim b 200          => claim
+         7 link 6 b 200 400     => stop chain-break",
         // Under P's own claim nothing may pass over P.
         "4 link 1 a 100 250     => stop chain-break",
     ];
