@@ -230,6 +230,10 @@ impl Assembler {
                     self.row(lsn, kind, ChangeKind::Message(message))
                 } else {
                     self.idle(lsn, kind)?;
+                    if at.is_invalid() {
+                        let state = "its own LSN is 0/0";
+                        return Err(Undecodable::OutOfOrder { lsn, kind, state });
+                    }
                     Ok(Events::one(Event::Message(message)))
                 }
             }

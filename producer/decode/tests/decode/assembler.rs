@@ -251,6 +251,17 @@ fn refusals() {
         &[BEGIN, logical(false)],
         "unexpected Message message at LSN 0/AB: a transaction is open",
     );
+    let nowhere = Message::Logical {
+        xid: None,
+        transactional: false,
+        lsn: Lsn(0),
+        prefix: "",
+        content: b"",
+    };
+    check(
+        &[nowhere],
+        "unexpected Message message at LSN 0/AB: its own LSN is 0/0",
+    );
     let misplaced = "unexpected Origin message at LSN 0/AB: \
                      it does not follow the begin of a transaction";
     check(&[ORIGIN], misplaced);

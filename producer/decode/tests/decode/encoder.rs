@@ -242,6 +242,25 @@ proptest! {
             prop_assert!(record_bytes(part) <= record_bytes_max);
         }
     }
+
+    #[test]
+    fn a_damaged_stream_is_refused_or_read_and_never_a_panic(
+        capture in any::<prop::sample::Index>(),
+        damage in vec((any::<[prop::sample::Index; 2]>(), 0..8u8), 1..20),
+    ) {
+        let mut capture = captures().remove(capture.index(captures().len()));
+        for ([message, place], bit) in damage {
+            let count = capture.messages.len();
+            let bytes = &mut capture.messages[message.index(count)].1;
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+        }
+        let mut stream = Stream::new(RECORD_BYTES_MIN);
+        let refusal =
+            capture.messages.iter().try_for_each(|(lsn, bytes)| stream.bytes(*lsn, bytes));
+        prop_assert!(stream.parts.iter().all(|part| part.part.last != part.end_lsn.is_invalid()));
+        drop(refusal);
+    }
 }
 
 #[test]
