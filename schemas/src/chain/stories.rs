@@ -258,6 +258,21 @@ fn changed_view() {
         5 link 4 b 100 150      => repeat
         6 link 4 b 150 300      => link
     ";
+    let log_covered = "
+        0 setup 10              => repeat
+        1 claim a 10            => claim
+        2 claim b 10            => claim
+        3 beat 2 b 10 230       => quiet
+        4 claim a 10            => claim
+        5 link 4 a 10 200       => repeat
+        6 link 4 a 200 300      => link
+    ";
+    check(
+        "5, covered by a heartbeat",
+        fresh(),
+        Start::LogStart,
+        log_covered,
+    );
     check("5, restarted", at(200, 1, "a"), Start::Offset, log);
 }
 
@@ -582,6 +597,7 @@ fn sides_of_a_position() {
     check(7, "link 5 a 50 100", Side::AtOrBefore);
     check(7, "part 5 a 50 100 0", Side::AtOrBefore);
     check(7, "link 5 a 100 150", Side::After);
+    check(7, "link 5 a 100 101", Side::After);
     check(7, "beat 5 a 50 100", Side::AtOrBefore);
     check(7, "beat 5 a 100 150", Side::After);
     check(7, "link 2 a 100 150", Side::Unsaid);

@@ -15,10 +15,10 @@ use crate::writer::{Writer, record};
 const CASES: u64 = 4000;
 const STEPS_MAX: u64 = 250;
 
-struct World {
+pub(crate) struct World {
     publisher: Publisher,
     writers: Vec<Writer>,
-    lane: Lane,
+    pub(crate) lane: Lane,
     views: u64,
 }
 
@@ -38,6 +38,15 @@ impl World {
             lane,
             views,
         }
+    }
+
+    pub(crate) fn simulate(random: &mut Random) -> World {
+        let mut world = World::new(random);
+        for _ in 0..random.below(STEPS_MAX) {
+            world.step(random);
+        }
+        world.settle(random);
+        world
     }
 
     fn step(&mut self, random: &mut Random) {
@@ -111,7 +120,7 @@ impl World {
         }
     }
 
-    fn start(&self) -> Position {
+    pub(crate) fn start(&self) -> Position {
         Position::start(INCARNATION, self.publisher.start)
     }
 
@@ -176,12 +185,7 @@ impl Seen {
 fn any_producers_read_as_the_same_links() {
     let mut seen = Seen::default();
     for_seeds(CASES, |random, _| {
-        let mut world = World::new(random);
-        for _ in 0..random.below(STEPS_MAX) {
-            world.step(random);
-        }
-        world.settle(random);
-
+        let world = World::simulate(random);
         let whole = read(&world.lane, 0, world.start(), 0, random);
         assert_eq!(whole.stop, None);
         assert_eq!(whole.seeks, 0);

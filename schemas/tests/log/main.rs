@@ -6,6 +6,7 @@
 mod avro;
 mod chain;
 mod lane;
+mod others;
 mod publisher;
 mod random;
 mod samples;
