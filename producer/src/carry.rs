@@ -167,40 +167,45 @@ impl Carrier {
         }
     }
 
-    /// Takes a message, and those that were read with it.
+    /// Takes a message, and those that were read with it. None is read that is not taken.
     async fn messages(
         &mut self,
         first: ReplicationMessage,
         receiver: &mut ReplicationReceiver,
     ) -> Result<(), Failure> {
         self.heard = Instant::now();
-        let mut next = Some(first);
-        for _ in 0..MESSAGES_PER_TURN {
-            match next {
-                Some(ReplicationMessage::XLogData(data)) => self.data(data).await?,
-                Some(ReplicationMessage::Keepalive(keepalive)) => {
-                    self.received = self.received.max(keepalive.wal_end);
-                    if self.assembler.is_idle() {
-                        self.lane.quiet(keepalive.wal_end);
-                    }
-                    if keepalive.reply_requested {
-                        self.teller.answer();
-                    }
-                }
-                Some(ReplicationMessage::End) => {
-                    return Err(policy::publisher(&Error::Closed { source: None }));
-                }
-                None => break,
-            }
+        self.message(first).await?;
+        for _ in 1..MESSAGES_PER_TURN {
             if !self.lane.has_room() {
                 break;
             }
-            next = receiver
+            let next = receiver
                 .try_next()
                 .map_err(|error| policy::publisher(&error))?;
+            match next {
+                Some(message) => self.message(message).await?,
+                None => break,
+            }
         }
         self.metrics.set_received(self.received);
         Ok(())
+    }
+
+    async fn message(&mut self, message: ReplicationMessage) -> Result<(), Failure> {
+        match message {
+            ReplicationMessage::XLogData(data) => self.data(data).await,
+            ReplicationMessage::Keepalive(keepalive) => {
+                self.received = self.received.max(keepalive.wal_end);
+                if self.assembler.is_idle() {
+                    self.lane.quiet(keepalive.wal_end);
+                }
+                if keepalive.reply_requested {
+                    self.teller.answer();
+                }
+                Ok(())
+            }
+            ReplicationMessage::End => Err(policy::publisher(&Error::Closed { source: None })),
+        }
     }
 
     async fn data(&mut self, message: XLogData) -> Result<(), Failure> {
@@ -250,7 +255,7 @@ impl Carrier {
             &shutdown,
             &metrics,
             self.course.retry_backoff_max_ms,
-            async || registry.table(&relation.table).await,
+            || registry.table(&relation.table),
         );
         tokio::pin!(registered);
         loop {

@@ -40,15 +40,13 @@ use crate::session::{self, Session};
 use crate::tail;
 use crate::topic::{self, Topic};
 
-/// Carries the slot's transactions into the lane until the shutdown, or until a person must act.
-///
-/// The metrics are registered by the call itself; the future does not hold on to the registry, so
-/// that it can be served meanwhile.
+/// Makes the producer's metrics known to `registry`, and returns what carries the slot's
+/// transactions into the lane until the shutdown, or until a person must act.
 pub fn run(
     config: Config,
     registry: &mut prometheus_client::registry::Registry,
     shutdown: CancellationToken,
-) -> impl Future<Output = Result<(), Stop>> + use<> {
+) -> impl Future<Output = Result<(), Stop>> + Send + use<> {
     let metrics = Metrics::register(registry, &config.stream);
     let backoff = Backoff::new(config.intervals.retry_backoff_max_ms);
     let mut producer = Producer {

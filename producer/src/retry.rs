@@ -37,11 +37,11 @@ impl Backoff {
 }
 
 /// Tries until it works, until it never will, or until the shutdown.
-pub(crate) async fn until_done<T>(
+pub(crate) async fn until_done<T, F: Future<Output = Result<T, Failure>>>(
     shutdown: &CancellationToken,
     metrics: &Metrics,
     backoff_max_ms: u64,
-    mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
+    mut attempt: impl FnMut() -> F,
 ) -> Result<T, Failure> {
     let mut backoff = Backoff::new(backoff_max_ms);
     let mut trouble: Option<String> = None;
