@@ -60,14 +60,7 @@ impl Worker {
         }
         match ending {
             Some(ending) => self.write_end(unit.id, run, commit, unit.claim_changed(), ending),
-            None => {
-                self.writing = Writing::Open {
-                    unit: unit.id,
-                    run,
-                    commit,
-                    changes,
-                }
-            }
+            None => self.writing = Writing::Open { commit, changes },
         }
         Ok(())
     }
@@ -98,14 +91,7 @@ impl Worker {
                 self.write_setup(ending);
                 self.write_end(unit, run, commit, ending.claim_changed, ending);
             }
-            None => {
-                self.writing = Writing::Open {
-                    unit,
-                    run,
-                    commit,
-                    changes,
-                }
-            }
+            None => self.writing = Writing::Open { commit, changes },
         }
         Ok(())
     }

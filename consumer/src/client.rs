@@ -72,6 +72,8 @@ impl Clients {
         let response = (self.queue_bytes / 2).clamp(256 * 1024, 32 * 1024 * 1024);
         let queue = (self.queue_bytes / 2 / 1024).max(256);
         config.set("queued.max.messages.kbytes", queue.to_string());
+        // librdkafka refuses a fetch smaller than what its producer side could write.
+        config.set("message.max.bytes", response.to_string());
         config.set("fetch.max.bytes", response.to_string());
         config.set("fetch.message.max.bytes", response.to_string());
         let receive = (response + RESPONSE_OVERHEAD_BYTES).max(100_000_000);
@@ -84,6 +86,7 @@ impl Clients {
     pub fn looker(&self) -> ClientConfig {
         let mut config = self.reader();
         config
+            .set("message.max.bytes", "65536")
             .set("fetch.message.max.bytes", "65536")
             .set("fetch.max.bytes", "65536");
         config

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use walbraid_apply::coordinator::OnMissing;
+pub use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::engine;
 use walbraid_apply::rule::BackOff;
 use walbraid_apply::scheduler::InFlightLimits;

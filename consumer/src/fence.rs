@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::PgLsn;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
@@ -84,8 +85,12 @@ pub async fn take(
     row: &LaneKey<'_>,
     owner: Uuid,
     last_epoch: i64,
+    stop: &CancellationToken,
 ) -> Result<Taken, Failure> {
     let ownership = loop {
+        if stop.is_cancelled() {
+            return Err(Failure::Shutdown);
+        }
         match raise(client, row, owner, last_epoch).await {
             Err(Failure::Transient(wait)) if wait.cause == Cause::Lock => {
                 let id = lane_id(client, row).await?;
@@ -94,7 +99,7 @@ pub async fn take(
             raised => break raised?,
         }
     };
-    lock_exclusively(client, row, &ownership).await?;
+    lock_exclusively(client, row, &ownership, stop).await?;
     let taken = read(client, origins, row, &ownership).await?;
     release_exclusive(client, &ownership).await?;
     Ok(taken)
@@ -173,6 +178,7 @@ async fn lock_exclusively(
     client: &Client,
     row: &LaneKey<'_>,
     ownership: &Ownership,
+    stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let lock = "SELECT pg_catalog.pg_try_advisory_lock($1, $2)";
     for round in 1_u32.. {
@@ -187,7 +193,10 @@ async fn lock_exclusively(
             let (stream, lane) = (row.stream, row.lane);
             tracing::warn!(stream, lane, pids = ?held, "sessions of the previous owner do not end");
         }
-        tokio::time::sleep(Duration::from_millis(ROUND_MS)).await;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(ROUND_MS)) => {}
+            () = stop.cancelled() => return Err(Failure::Shutdown),
+        }
     }
     Ok(())
 }

@@ -86,7 +86,13 @@ impl Run {
         // Frees a thread that waits for room.
         self.batches.close();
         while self.batches.recv().await.is_some() {}
-        let _ = self.thread.await;
+        let _ = (&mut self.thread).await;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }
 
@@ -136,6 +142,21 @@ impl Reader {
         let asked =
             tokio::task::spawn_blocking(move || consumer.fetch_watermarks(&topic, partition, wait));
         Ok(asked.await.unwrap_or(Err(KafkaError::Canceled))?)
+    }
+
+    /// How many partitions the topic has; 0 when there is no such topic.
+    pub async fn partitions(&self) -> Result<usize, Failure> {
+        let (consumer, topic) = (Arc::clone(&self.consumer), self.topic.clone());
+        let wait = Duration::from_millis(WATERMARKS_MS);
+        let asked = tokio::task::spawn_blocking(move || {
+            let metadata = consumer.fetch_metadata(Some(&topic), wait)?;
+            let found = metadata.topics().iter().find(|one| one.name() == topic);
+            Ok(found.map_or(0, |one| one.partitions().len()))
+        });
+        asked
+            .await
+            .unwrap_or(Err(KafkaError::Canceled))
+            .map_err(Failure::from)
     }
 
     /// Finds where to start for a position.

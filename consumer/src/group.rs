@@ -144,14 +144,25 @@ impl Group {
         if let Some(poller) = self.poller.take() {
             let _ = poller.await;
         }
-        let consumer = self.consumer;
-        let _ = tokio::task::spawn_blocking(move || drop(consumer)).await;
+        let consumer = Arc::clone(&self.consumer);
+        // The last one closes the client, which waits for the broker.
+        let _ = tokio::task::spawn_blocking(move || {
+            drop(self);
+            drop(consumer);
+        })
+        .await;
     }
 
     fn one(&self, partition: i32, offset: i64) -> KafkaResult<TopicPartitionList> {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(&self.topic, partition, Offset::Offset(offset))?;
         Ok(list)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }
 
@@ -299,7 +310,7 @@ fn place_directory() -> PathBuf {
     std::env::temp_dir().join(format!("walbraid-{user}"))
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .map(|name| name.trim().to_owned())

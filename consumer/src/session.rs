@@ -11,15 +11,19 @@
 //! index serves, no JIT, because every statement is a lookup of one row; `row_security = off` so
 //! that a policy is an error and never a row that silently is not found.
 
+use std::time::Duration;
+
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
-use walbraid_wire::{ConnectOptions, Connection, Error, Receiver, Sender, ServerVersion, Startup};
+use walbraid_wire::{
+    ConnectOptions, Connection, Error, Receiver, Sender, ServerVersion, SqlState, Startup,
+};
 
 use crate::fence::{Ownership, owned_sql, share_sql};
 use crate::policy::Failure;
 
 /// Text settings of every session that handles values.
-pub const TEXT_SETTINGS: &[(&str, &str)] = &[
+pub(crate) const TEXT_SETTINGS: &[(&str, &str)] = &[
     ("DateStyle", "ISO, MDY"),
     ("IntervalStyle", "postgres"),
     ("TimeZone", "UTC"),
@@ -60,20 +64,26 @@ const PG_LSN: u32 = 3220;
 const TIMESTAMPTZ: u32 = 1184;
 const INT8: u32 = 20;
 
-/// Seconds between 1970 and PostgreSQL's 2000.
+/// How often an origin that is in use is tried again before that is an error.
+const ORIGIN_TRIES: u32 = 20;
+
+/// Pause between two tries.
+const ORIGIN_PAUSE_MS: u64 = 20;
+
+/// Microseconds between 1970 and PostgreSQL's 2000.
 const EPOCH_SHIFT_US: i64 = 946_684_800 * 1_000_000;
 
 /// What an apply session needs to be.
 #[derive(Clone, Debug)]
-pub struct SessionConfig {
+pub(crate) struct SessionConfig {
     /// Where the subscriber is.
-    pub options: ConnectOptions,
+    pub(crate) options: ConnectOptions,
     /// The name shown in `pg_stat_activity`.
-    pub application_name: String,
+    pub(crate) application_name: String,
     /// Limit of a statement; 0 for none.
-    pub statement_timeout_ms: u64,
+    pub(crate) statement_timeout_ms: u64,
     /// Limit of a wait for a lock; 0 for none.
-    pub lock_timeout_ms: u64,
+    pub(crate) lock_timeout_ms: u64,
 }
 
 /// A session that may write to the lane.
@@ -111,7 +121,7 @@ impl Session {
             "SELECT pg_catalog.pg_replication_origin_session_setup('{}')",
             origin.replace('\'', "''")
         );
-        connection.simple_query(&take_origin).await?;
+        take(&mut connection, &take_origin).await?;
         let version = connection.server_version();
         let (receiver, sender) = connection.into_split();
         let mut session = Self {
@@ -187,6 +197,21 @@ pub(crate) fn origin_parameters(lsn: Lsn, commit_time_us: i64) -> ([u8; 8], [u8;
         commit_time_us - EPOCH_SHIFT_US
     };
     (lsn.0.to_be_bytes(), time.to_be_bytes())
+}
+
+/// Takes the origin; a session that was just ended holds it for a moment longer than its lock.
+async fn take(connection: &mut Connection, sql: &str) -> Result<(), Failure> {
+    for _ in 0..ORIGIN_TRIES {
+        match connection.simple_query(sql).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.sqlstate() == Some(SqlState::OBJECT_IN_USE) => {
+                tokio::time::sleep(Duration::from_millis(ORIGIN_PAUSE_MS)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    connection.simple_query(sql).await?;
+    Ok(())
 }
 
 async fn pin(connection: &mut Connection, config: &SessionConfig) -> Result<(), Failure> {

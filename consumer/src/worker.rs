@@ -68,7 +68,6 @@ pub(crate) enum Order {
     },
     Commit {
         run: u64,
-        unit: UnitId,
     },
     Abandon {
         run: u64,
@@ -81,7 +80,7 @@ impl Order {
         match self {
             Self::Run { run, .. }
             | Self::Extend { run, .. }
-            | Self::Commit { run, .. }
+            | Self::Commit { run }
             | Self::Abandon { run, .. } => *run,
         }
     }
@@ -102,12 +101,7 @@ pub(crate) enum Writing {
     /// None: the next order may begin one.
     Nothing,
     /// Its end is still to come from the log.
-    Open {
-        unit: UnitId,
-        run: u64,
-        commit: Commit,
-        changes: usize,
-    },
+    Open { commit: Commit, changes: usize },
     /// All is sent but COMMIT.
     Held { unit: UnitId, run: u64 },
 }

@@ -1,0 +1,276 @@
+//! A consumer, top to bottom: what it needs is there → it joins the group → it applies the lanes it
+//! is given → it ends.
+//!
+//! The group gives and takes lanes; each is a task that is owned and awaited here. A lane that stops
+//! ends the whole process, after the others have finished what is in flight: a person must act, and
+//! half a consumer would hide it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+
+use prometheus_client::registry::Registry;
+use rdkafka::error::KafkaError;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use walbraid_schemas::notice::{Stop, StopKind};
+
+use crate::config::Config;
+use crate::fetch::Reader;
+use crate::flusher;
+use crate::group::{Group, Membership};
+use crate::lane::{Lane, clients};
+use crate::metrics::Metrics;
+use crate::policy::{Failure, Retry};
+use crate::stream::{self, Stream};
+use crate::{schema, topic};
+
+/// Runs a consumer until `shutdown`, or until a person must act.
+pub async fn run(
+    config: Config,
+    registry: &mut Registry,
+    shutdown: CancellationToken,
+) -> Result<(), Stop> {
+    let metrics = Metrics::new(&config.stream, registry);
+    run_with(config, metrics, shutdown).await
+}
+
+/// Like [`run`], with metrics that are registered already, so that they can be served meanwhile.
+pub async fn run_with(
+    config: Config,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) -> Result<(), Stop> {
+    let config = Arc::new(config);
+    let Some(known) = prepare(&config, &shutdown).await? else {
+        return Ok(());
+    };
+    let (tell, events) = mpsc::unbounded_channel();
+    let group = Group::join(&clients(&config), &config.kafka.topic, tell);
+    let group = Arc::new(group.map_err(Failure::into_stop)?);
+    let mut lanes = Lanes {
+        config,
+        known,
+        metrics,
+        group,
+        running: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
+    let end = lanes.follow(events, &shutdown).await;
+    let end = end.and(lanes.finish().await);
+    if let Ok(group) = Arc::try_unwrap(lanes.group) {
+        group.leave().await;
+    }
+    end
+}
+
+/// What a consumer knows of its stream.
+struct Known {
+    stream: Stream,
+    database_oid: u32,
+    lanes: Vec<u32>,
+}
+
+/// Waits for servers that are out of reach; `None` if `shutdown` came first.
+async fn prepare(config: &Config, shutdown: &CancellationToken) -> Result<Option<Known>, Stop> {
+    let mut retry = Retry::new("reading what is set up");
+    loop {
+        let known = tokio::select! {
+            known = look(config) => known,
+            () = shutdown.cancelled() => return Ok(None),
+        };
+        match known {
+            Ok(known) => {
+                retry.worked();
+                return Ok(Some(known));
+            }
+            Err(Failure::Transient(transient)) => {
+                let pause = retry.failed(&transient);
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = shutdown.cancelled() => return Ok(None),
+                }
+            }
+            Err(other) => return Err(other.into_stop()),
+        }
+    }
+}
+
+/// Reads, and only reads, what setup has made.
+async fn look(config: &Config) -> Result<Known, Failure> {
+    let name = format!("walbraid {} start", config.stream);
+    let sql = flusher::open(&config.subscriber.connect, &name).await?;
+    schema::require(&sql).await?;
+    let stream = stream::require(&sql, &config.stream).await?;
+    let lanes = stream::lanes(&sql, &config.stream).await?;
+    let database_oid = stream::database_oid(&sql).await?;
+    if stream.topic != config.kafka.topic {
+        return Err(Failure::Definite(another_topic(
+            &stream,
+            &config.kafka.topic,
+        )));
+    }
+    let reader = Reader::open(&clients(config), &stream.topic, 0)?;
+    let partitions = reader.partitions().await;
+    reader.close().await;
+    topic::check_partitions(&stream.topic, partitions?, lanes.len())?;
+    // Nothing was asked that could fail at its end.
+    let _ = sql.close().await;
+    Ok(Known {
+        stream,
+        database_oid,
+        lanes,
+    })
+}
+
+fn another_topic(stream: &Stream, topic: &str) -> Stop {
+    let Stream {
+        name,
+        topic: set_up,
+        ..
+    } = stream;
+    Stop::new(
+        StopKind::TopicMismatch,
+        format!("stream \"{name}\" was set up with topic \"{set_up}\", not \"{topic}\""),
+    )
+    .hint("Correct kafka.topic, or tear the stream down and set it up anew.")
+}
+
+/// A lane that runs.
+struct Running {
+    stop: CancellationToken,
+    /// Dropped when the lane has ended: the group waits for it.
+    released: Option<std_mpsc::SyncSender<()>>,
+}
+
+/// All lanes of this process.
+struct Lanes {
+    config: Arc<Config>,
+    known: Known,
+    metrics: Metrics,
+    group: Arc<Group>,
+    running: HashMap<i32, Running>,
+    tasks: JoinSet<(i32, Result<(), Stop>)>,
+}
+
+impl Lanes {
+    /// Follows the group until `shutdown`, or until a lane or the member stops.
+    async fn follow(
+        &mut self,
+        mut events: mpsc::UnboundedReceiver<Membership>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Stop> {
+        let mut trouble = Retry::new("being a member of the consumer group");
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                Some(event) = events.recv() => self.member(event, &mut trouble)?,
+                Some(ended) = self.tasks.join_next() => self.ended(ended)?,
+            }
+        }
+    }
+
+    fn member(&mut self, event: Membership, trouble: &mut Retry) -> Result<(), Stop> {
+        match event {
+            Membership::Assigned(partitions) => {
+                trouble.worked();
+                for partition in partitions {
+                    self.start(partition).map_err(Failure::into_stop)?;
+                }
+            }
+            Membership::Revoked {
+                partitions,
+                lost,
+                released,
+            } => {
+                tracing::info!(?partitions, lost, "lanes are given up");
+                for partition in partitions {
+                    if let Some(lane) = self.running.get_mut(&partition) {
+                        lane.stop.cancel();
+                        lane.released = Some(released.clone());
+                    }
+                }
+            }
+            Membership::Trouble(KafkaError::MessageConsumptionFatal(code)) => {
+                return Err(no_member(code));
+            }
+            Membership::Trouble(error) => match Failure::from(error) {
+                Failure::Transient(transient) => {
+                    // librdkafka goes on by itself; only the log has to hear of it.
+                    let _ = trouble.failed(&transient);
+                }
+                other => return Err(other.into_stop()),
+            },
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, partition: i32) -> Result<(), Failure> {
+        let Known {
+            stream,
+            database_oid,
+            lanes,
+        } = &self.known;
+        let number = u32::try_from(partition).unwrap_or(u32::MAX);
+        if !lanes.contains(&number) {
+            let partitions = partition.unsigned_abs() as usize + 1;
+            return topic::check_partitions(&stream.topic, partitions, lanes.len());
+        }
+        tracing::info!(stream = stream.name, lane = number, "lane assigned");
+        let metrics = self.metrics.lane(number);
+        let lane = Lane::new(
+            &self.config,
+            stream,
+            *database_oid,
+            number,
+            &self.group,
+            metrics,
+        )?;
+        let stop = CancellationToken::new();
+        self.tasks.spawn({
+            let stop = stop.clone();
+            async move { (partition, lane.run(stop).await) }
+        });
+        self.running.insert(
+            partition,
+            Running {
+                stop,
+                released: None,
+            },
+        );
+        Ok(())
+    }
+
+    fn ended(
+        &mut self,
+        ended: Result<(i32, Result<(), Stop>), tokio::task::JoinError>,
+    ) -> Result<(), Stop> {
+        let (partition, end) = ended.map_err(|error| {
+            Stop::new(StopKind::Internal, format!("a lane's task failed: {error}"))
+        })?;
+        // Tells the group, if it waits.
+        self.running.remove(&partition);
+        end
+    }
+
+    /// Ends all lanes and awaits them; what goes wrong first is told.
+    async fn finish(&mut self) -> Result<(), Stop> {
+        for lane in self.running.values() {
+            lane.stop.cancel();
+        }
+        let mut end = Ok(());
+        while let Some(ended) = self.tasks.join_next().await {
+            end = end.and(self.ended(ended));
+        }
+        end
+    }
+}
+
+fn no_member(code: rdkafka::types::RDKafkaErrorCode) -> Stop {
+    let stop = Stop::new(
+        StopKind::LaneOwnedElsewhere,
+        format!("this consumer is no member of its group any more: {code}"),
+    );
+    stop.hint("Another consumer runs under the same group.instance.id: give each its own.")
+}

@@ -1,0 +1,234 @@
+//! A place of its own for a test: a database on the subscriber, a topic, a stream that is set up.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use prometheus_client::registry::Registry;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use walbraid_consumer::config::{Apply, Kafka, Registry as RegistryConfig, Subscriber};
+use walbraid_consumer::status::LaneStatus;
+use walbraid_consumer::stream::{self, Stream};
+use walbraid_consumer::{Config, schema, status};
+use walbraid_schemas::{Incarnation, Lsn, Stop};
+use walbraid_wire::{ConnectOptions, Environment, Sql, sql};
+
+use crate::log::Log;
+
+/// Where the stream of every test starts.
+pub(crate) const START: Lsn = Lsn(0x100_0000);
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Bed {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) sql: Sql,
+    pub(crate) log: Log,
+    pub(crate) kafka: String,
+    pub(crate) registry: String,
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name)
+        .unwrap_or_else(|_| panic!("{name} is not set: eval \"$(bin/stack env)\" before"))
+}
+
+/// The URL with another database.
+fn with_database(url: &str, database: &str) -> String {
+    let at = url.rfind('/').unwrap();
+    format!("{}/{database}", &url[..at])
+}
+
+pub(crate) async fn connect(url: &str) -> Sql {
+    let options = ConnectOptions::parse(url, &Environment::empty()).unwrap();
+    sql(&options, &[]).await.unwrap()
+}
+
+impl Bed {
+    /// A bed with these tables on the subscriber.
+    pub(crate) async fn new(test: &str, tables: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("c{}_{number}_{test}", std::process::id());
+        let server = variable("WALBRAID_SUBSCRIBER_URL");
+        let admin = connect(&server).await;
+        admin
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await
+            .unwrap();
+        let url = with_database(&server, &name);
+        let sql = connect(&url).await;
+        sql.batch_execute(tables).await.unwrap();
+        let kafka = variable("WALBRAID_KAFKA");
+        let registry = variable("WALBRAID_REGISTRY_URL");
+        create_topic(&kafka, &name).await;
+        let incarnation = Incarnation(*uuid::Uuid::new_v4().as_bytes());
+        schema::install(&sql).await.unwrap();
+        stream::create(&sql, &a_stream(&name, incarnation), 1)
+            .await
+            .unwrap();
+        let log = Log::new(&kafka, &registry, &name, incarnation, START).await;
+        Self {
+            name,
+            url,
+            sql,
+            log,
+            kafka,
+            registry,
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            stream: self.name.clone(),
+            subscriber: Subscriber {
+                connect: ConnectOptions::parse(&self.url, &Environment::empty()).unwrap(),
+                statement_timeout_ms: 0,
+                lock_timeout_ms: 10_000,
+            },
+            kafka: Kafka {
+                properties: BTreeMap::from([
+                    ("bootstrap.servers".to_owned(), self.kafka.clone()),
+                    ("session.timeout.ms".to_owned(), "6000".to_owned()),
+                ]),
+                topic: self.name.clone(),
+                group_id: None,
+            },
+            registry: RegistryConfig {
+                urls: vec![self.registry.clone()],
+                user: None,
+                password: None,
+                ca_file: None,
+                timeout_ms: 5_000,
+            },
+            apply: Apply::default(),
+            shutdown_timeout_ms: 10_000,
+        }
+    }
+
+    /// A consumer that runs.
+    pub(crate) fn consume(&self) -> Consumer {
+        self.consume_with(self.config())
+    }
+
+    pub(crate) fn consume_with(&self, config: Config) -> Consumer {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move { walbraid_consumer::run(config, &mut Registry::default(), stop).await }
+        });
+        Consumer { stop, task }
+    }
+
+    pub(crate) async fn lane(&self) -> LaneStatus {
+        status::read(&self.sql, &self.name).await.unwrap().remove(0)
+    }
+
+    /// Waits until everything that was written is durable on the subscriber.
+    pub(crate) async fn drained(&self) {
+        let end = self.log.end_lsn();
+        self.until(&format!("flushed_lsn is {end}"), async || {
+            self.lane().await.reached_lsn() >= end
+        })
+        .await;
+    }
+
+    /// Waits for a condition.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let started = Instant::now();
+        while !holds().await {
+            assert!(
+                started.elapsed() < PATIENCE,
+                "not within {PATIENCE:?}: {what}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// One value of one row, as text.
+    pub(crate) async fn value(&self, query: &str) -> String {
+        let row = self
+            .sql
+            .query_one(&format!("SELECT ({query})::text"), &[])
+            .await
+            .unwrap();
+        row.get::<_, Option<String>>(0)
+            .unwrap_or_else(|| "NULL".to_owned())
+    }
+
+    /// Drops what was made.
+    pub(crate) async fn done(self) {
+        let server = variable("WALBRAID_SUBSCRIBER_URL");
+        stream::remove(&self.sql, &self.name).await.unwrap();
+        let _ = self.sql.close().await;
+        let admin = connect(&server).await;
+        admin
+            .batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
+            .await
+            .unwrap();
+    }
+}
+
+pub(crate) fn a_stream(name: &str, incarnation: Incarnation) -> Stream {
+    Stream {
+        name: name.to_owned(),
+        incarnation,
+        publisher_system_identifier: "7000000000000000001".to_owned(),
+        publisher_database: "shop".to_owned(),
+        slot: "walbraid_shop".to_owned(),
+        topic: name.to_owned(),
+        start_lsn: START,
+    }
+}
+
+async fn create_topic(kafka: &str, name: &str) {
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", kafka)
+        .create()
+        .unwrap();
+    let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    let made = admin
+        .create_topics([&topic], &AdminOptions::new())
+        .await
+        .unwrap();
+    made[0].as_ref().unwrap();
+}
+
+/// A consumer in this process.
+pub(crate) struct Consumer {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), Stop>>,
+}
+
+impl Consumer {
+    /// Tells it to stop, and waits for the end.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(PATIENCE, self.task)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+    }
+
+    /// Waits until it stops by itself.
+    pub(crate) async fn stopped(self) -> Stop {
+        tokio::time::timeout(PATIENCE, self.task)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap_err()
+    }
+
+    /// Ends it as a kill does: nothing is finished.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,13 @@
+//! The consumer against a real subscriber, Kafka and registry; the log is written here, record by
+//! record, with no producer.
+//!
+//! Servers are those of `bin/stack env`. Each test has a database, a topic and a group of its own.
+
+#![allow(clippy::unwrap_used)]
+
+mod apply;
+mod bed;
+mod fence;
+mod log;
+mod member;
+mod trouble;
