@@ -1,0 +1,295 @@
+//! `walbraid setup`: makes what a stream needs, on all servers, and can be run again.
+//!
+//! Owns the order, in which a crash at any place leaves nothing that the next run does not know:
+//!
+//! 1. the `walbraid` schema on the subscriber;
+//! 2. the stream is announced there with a fresh incarnation, and only if no slot of its name
+//!    exists: from here on a slot of that name is ours;
+//! 3. the topic (that it is ours is kept before it is made);
+//! 4. the slot; its consistent point is where the stream starts;
+//! 5. the first heartbeat at that point: the place of the slot in the log;
+//! 6. start, lanes and anchor origins in one synchronous commit: the stream is ready.
+//!
+//! A run that finds the announcement goes on from there with the same incarnation. A run that finds
+//! the stream ready looks only whether all of it is still there. Nothing is copied: a table that
+//! holds other rows on the subscriber is warned of.
+//!
+//! What is made or found is printed, one line each, on standard output.
+
+use uuid::Uuid;
+use walbraid_consumer::stream::{self, Announced, Stream};
+use walbraid_consumer::{policy::Failure, schema};
+use walbraid_producer::{lane, publisher, slot, topic};
+use walbraid_schemas::{Incarnation, Lsn, Stop, StopKind};
+use walbraid_wire::replication::SystemIdentity;
+
+use crate::config::Config;
+use crate::copied;
+use crate::output::line;
+use crate::session::{self, OrStop, Session};
+
+/// Runs setup.
+pub(crate) async fn run(config: &Config) -> Result<(), Stop> {
+    let publisher = session::publisher(config, "walbraid setup").await?;
+    let identity = fit(config, &publisher).await?;
+    let subscriber = session::subscriber(config, "walbraid setup").await?;
+    let mut made = Made::default();
+
+    let installed = schema::install(&subscriber)
+        .await
+        .map_err(Failure::into_stop)?;
+    made.say(
+        installed == schema::Installed::Made,
+        "schema \"walbraid\" on the subscriber",
+    );
+    let setup = Setup {
+        config,
+        publisher: &publisher,
+        subscriber: &subscriber,
+        identity,
+    };
+    match setup.announce().await? {
+        Ready(stream) => setup.look(&stream, &mut made).await?,
+        Unfinished(stream) => {
+            setup.make(stream, &mut made).await?;
+            copied::warn(config, &publisher, &subscriber).await?;
+        }
+    }
+    if made.nothing {
+        line("everything is there");
+    }
+    Ok(())
+}
+
+/// What the announcement leaves to do.
+enum Announcement {
+    /// Nothing.
+    Ready(Stream),
+    /// Everything from the topic on; what is there of it is ours.
+    Unfinished(Stream),
+}
+
+use Announcement::{Ready, Unfinished};
+
+/// Checks the publisher before anything is made, and says which one it is.
+async fn fit(config: &Config, session: &Session) -> Result<SystemIdentity, Stop> {
+    let settings = &config.producer.publisher;
+    let facts = publisher::facts(session).await.or_stop("publisher")?;
+    if let Some(stop) = publisher::unfit(&facts) {
+        return Err(stop);
+    }
+    let names = &settings.publications;
+    let found = publisher::publications(session, &facts, names)
+        .await
+        .or_stop("publisher")?;
+    if let Some(stop) = publisher::unpublished(names, &found) {
+        return Err(stop);
+    }
+    session::identify(config).await
+}
+
+struct Setup<'a> {
+    config: &'a Config,
+    publisher: &'a Session,
+    subscriber: &'a Session,
+    identity: SystemIdentity,
+}
+
+impl Setup<'_> {
+    async fn announce(&self) -> Result<Announcement, Stop> {
+        let producer = &self.config.producer;
+        let mut stream = Stream {
+            name: self.config.stream.clone(),
+            incarnation: Incarnation(Uuid::new_v4().into_bytes()),
+            publisher_system_identifier: self.identity.system_identifier.clone(),
+            publisher_database: self.identity.database.clone().unwrap_or_default(),
+            slot: producer.publisher.slot.clone(),
+            topic: producer.kafka.topic.clone(),
+            start_lsn: Lsn::INVALID,
+        };
+        let found = stream::find_any(self.subscriber, &stream.name).await;
+        if found.map_err(Failure::into_stop)?.is_none() {
+            self.refuse_foreign_slot(&stream.slot).await?;
+        }
+        match stream::announce(self.subscriber, &stream)
+            .await
+            .map_err(Failure::into_stop)?
+        {
+            Announced::New => Ok(Unfinished(stream)),
+            Announced::Unfinished(incarnation) => {
+                stream.incarnation = incarnation;
+                Ok(Unfinished(stream))
+            }
+            Announced::Ready(stream) => Ok(Ready(*stream)),
+        }
+    }
+
+    /// A slot that is there before the stream was announced is not ours.
+    async fn refuse_foreign_slot(&self, name: &str) -> Result<(), Stop> {
+        if slot::inspect(self.publisher, name)
+            .await
+            .or_stop("publisher")?
+            .is_none()
+        {
+            return Ok(());
+        }
+        let message = format!("slot \"{name}\" exists already and was not made by this setup");
+        Err(Stop::new(StopKind::SlotForeign, message)
+            .detail("The subscriber knows no stream of it, so it is not known what was carried.")
+            .hint("Drop the slot if nothing else uses it, or name another one in publisher.slot."))
+    }
+
+    async fn make(&self, mut stream: Stream, made: &mut Made) -> Result<(), Stop> {
+        let config = &self.config.producer;
+        self.topic(&stream, made).await?;
+        stream.start_lsn = self.slot(&stream.slot, made).await?;
+        self.first_heartbeat(&stream, made).await?;
+        let lanes = config.kafka.partitions.unsigned_abs();
+        stream::create(self.subscriber, &stream, lanes)
+            .await
+            .map_err(Failure::into_stop)?;
+        let Stream {
+            name,
+            start_lsn,
+            incarnation,
+            ..
+        } = &stream;
+        made.say(
+            true,
+            &format!("stream \"{name}\" from {start_lsn} on (incarnation {incarnation})"),
+        );
+        Ok(())
+    }
+
+    async fn topic(&self, stream: &Stream, made: &mut Made) -> Result<(), Stop> {
+        let (kafka, limits) = (&self.config.producer.kafka, &self.config.producer.limits);
+        let mut found = topic::inspect(kafka).await?;
+        let missing = found.is_none();
+        if missing {
+            let claimed = stream::claim_topic(self.subscriber, &stream.name).await;
+            claimed.map_err(Failure::into_stop)?;
+            topic::create(kafka).await?;
+            found = topic::inspect(kafka).await?;
+        }
+        if let Some(stop) = topic::unfit(found.as_ref(), kafka, limits) {
+            return Err(stop);
+        }
+        let partitions = match kafka.partitions {
+            1 => "1 partition".to_owned(),
+            many => format!("{many} partitions"),
+        };
+        made.say(
+            missing,
+            &format!("topic \"{}\" with {partitions}", kafka.topic),
+        );
+        Ok(())
+    }
+
+    /// The slot and its consistent point.
+    async fn slot(&self, name: &str, made: &mut Made) -> Result<Lsn, Stop> {
+        let found = slot::inspect(self.publisher, name)
+            .await
+            .or_stop("publisher")?;
+        let start = match &found {
+            None => slot::create(&self.config.producer.publisher).await?,
+            Some(slot) => {
+                self.usable(found.as_ref(), name)?;
+                // Nobody has read from it: its producer needs the stream to be ready.
+                slot.confirmed_flush_lsn.unwrap_or_default()
+            }
+        };
+        made.say(found.is_none(), &format!("slot \"{name}\" at {start}"));
+        Ok(start)
+    }
+
+    fn usable(&self, slot: Option<&slot::Slot>, name: &str) -> Result<(), Stop> {
+        let database = self.identity.database.as_deref().unwrap_or_default();
+        slot::unfit(slot, name, database).map_or(Ok(()), Err)
+    }
+
+    async fn first_heartbeat(&self, stream: &Stream, made: &mut Made) -> Result<(), Stop> {
+        let config = &self.config.producer;
+        let newest = lane::inspect(&config.kafka).await?.newest;
+        let there = match newest {
+            None => false,
+            Some(found) if found.envelope.incarnation == stream.incarnation => true,
+            Some(found) => {
+                let topic = &config.kafka.topic;
+                let message = format!("topic \"{topic}\" holds the log of another stream");
+                let incarnation = found.envelope.incarnation;
+                return Err(Stop::new(StopKind::TopicMismatch, message)
+                    .detail(format!(
+                        "Its newest record is of incarnation {incarnation}."
+                    ))
+                    .hint("Name another topic, or remove this one if nobody reads it."));
+            }
+        };
+        if !there {
+            let timeline = self.identity.timeline;
+            walbraid_producer::first_heartbeat(
+                config,
+                stream.incarnation,
+                timeline,
+                stream.start_lsn,
+            )
+            .await?;
+        }
+        made.say(
+            !there,
+            &format!("first record of the log at {}", stream.start_lsn),
+        );
+        Ok(())
+    }
+
+    /// Looks whether everything of a stream that is ready is there.
+    async fn look(&self, stream: &Stream, made: &mut Made) -> Result<(), Stop> {
+        let (kafka, limits) = (&self.config.producer.kafka, &self.config.producer.limits);
+        let topic = topic::inspect(kafka).await?;
+        if let Some(stop) = topic::unfit(topic.as_ref(), kafka, limits) {
+            return Err(stop);
+        }
+        made.say(false, &format!("topic \"{}\"", kafka.topic));
+        let slot = slot::inspect(self.publisher, &stream.slot)
+            .await
+            .or_stop("publisher")?;
+        self.usable(slot.as_ref(), &stream.slot).map_err(|stop| {
+            stop.hint(
+                "Run \"walbraid teardown\", bring the subscriber's tables up to date, and run \
+                 \"walbraid setup\" again.",
+            )
+        })?;
+        made.say(false, &format!("slot \"{}\"", stream.slot));
+        let Stream {
+            name,
+            start_lsn,
+            incarnation,
+            ..
+        } = stream;
+        made.say(
+            false,
+            &format!("stream \"{name}\" from {start_lsn} on (incarnation {incarnation})"),
+        );
+        Ok(())
+    }
+}
+
+/// What was made, and whether anything was.
+struct Made {
+    nothing: bool,
+}
+
+impl Default for Made {
+    fn default() -> Self {
+        Self { nothing: true }
+    }
+}
+
+impl Made {
+    fn say(&mut self, made: bool, what: &str) {
+        line(format_args!(
+            "{} {what}",
+            if made { "made " } else { "found" }
+        ));
+        self.nothing &= !made;
+    }
+}

@@ -1,0 +1,221 @@
+//! `walbraid wait`: until the subscriber has flushed a WAL position of the publisher.
+//!
+//! Three things can say that it has: the lane's row, which the consumer writes about once a second
+//! and which also knows up to where the publisher has nothing more; and, sooner, the lane's origins,
+//! which the subscriber flushes when it is asked for them. All lanes must have reached it.
+//!
+//! A pipeline that stopped ends the wait; one that merely does not run may be started, so that only
+//! the time-out ends it. A server that is away for a while is waited for as well.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_postgres::types::PgLsn;
+use walbraid_consumer::policy::Failure;
+use walbraid_consumer::schema;
+use walbraid_consumer::status::{self, LaneStatus};
+use walbraid_consumer::stream::{self, Stream};
+use walbraid_producer::lane;
+use walbraid_schemas::{Body, Lsn, Stop, StopKind};
+
+use crate::args;
+use crate::config::Config;
+use crate::output::line;
+use crate::session::{self, OrStop, Session};
+
+const POLL_MS: u64 = 50;
+/// How often the end of the log is looked at for the last words of a producer.
+const LOG_POLL_MS: u64 = 3_000;
+const RECONNECT_MS: u64 = 500;
+
+/// Runs the command and says what was reached.
+pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
+    let reached = wait(config, options.lsn, options.timeout).await?;
+    line(format_args!("flushed {reached}"));
+    Ok(())
+}
+
+/// Waits until every lane has flushed `lsn` (default: where the publisher's WAL is now).
+pub(crate) async fn wait(
+    config: &Config,
+    lsn: Option<Lsn>,
+    timeout: Option<Duration>,
+) -> Result<Lsn, Stop> {
+    let began = Instant::now();
+    let subscriber = session::subscriber(config, "walbraid wait").await?;
+    schema::require(&subscriber)
+        .await
+        .map_err(Failure::into_stop)?;
+    let stream = stream::require(&subscriber, &config.stream)
+        .await
+        .map_err(Failure::into_stop)?;
+    let lsn = match lsn {
+        Some(lsn) => lsn,
+        None => publisher_lsn(config).await?,
+    };
+    let waiting = Waiting {
+        config,
+        stream,
+        lsn,
+    };
+    let reached = waiting.until_reached(subscriber);
+    let Some(timeout) = timeout else {
+        return reached.await.map(|()| lsn);
+    };
+    let left = timeout.saturating_sub(began.elapsed());
+    match tokio::time::timeout(left, reached).await {
+        Ok(reached) => reached.map(|()| lsn),
+        Err(_) => Err(waiting.timed_out(timeout).await),
+    }
+}
+
+async fn publisher_lsn(config: &Config) -> Result<Lsn, Stop> {
+    let publisher = session::publisher(config, "walbraid wait").await?;
+    let row = publisher
+        .query_one("SELECT pg_catalog.pg_current_wal_lsn()", &[])
+        .await;
+    Ok(Lsn(row.or_stop("publisher")?.get::<_, PgLsn>(0).into()))
+}
+
+struct Waiting<'a> {
+    config: &'a Config,
+    stream: Stream,
+    lsn: Lsn,
+}
+
+impl Waiting<'_> {
+    async fn until_reached(&self, subscriber: Session) -> Result<(), Stop> {
+        let mut session = Some(subscriber);
+        let mut log_due = Instant::now() + Duration::from_millis(LOG_POLL_MS);
+        loop {
+            let looked = match session.take() {
+                Some(subscriber) => self
+                    .look(&subscriber)
+                    .await
+                    .map(|lanes| (subscriber, lanes)),
+                None => match session::subscriber(self.config, "walbraid wait").await {
+                    Ok(subscriber) => self
+                        .look(&subscriber)
+                        .await
+                        .map(|lanes| (subscriber, lanes)),
+                    Err(stop) => Err(stop),
+                },
+            };
+            let pause = match looked {
+                Ok((subscriber, lanes)) => {
+                    if lanes.iter().all(|(_, reached)| *reached >= self.lsn) {
+                        return Ok(());
+                    }
+                    if let Some(stop) = lanes.iter().find_map(|(row, _)| self.stopped(row)) {
+                        return Err(stop);
+                    }
+                    session = Some(subscriber);
+                    POLL_MS
+                }
+                Err(stop) if stop.kind == StopKind::ServerUnreachable => {
+                    tracing::debug!("subscriber is away: {}", stop.message);
+                    RECONNECT_MS
+                }
+                Err(stop) => return Err(stop),
+            };
+            if Instant::now() >= log_due {
+                self.last_words().await?;
+                log_due = Instant::now() + Duration::from_millis(LOG_POLL_MS);
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    /// The lanes, and what each has reached.
+    async fn look(&self, subscriber: &Session) -> Result<Vec<(LaneStatus, Lsn)>, Stop> {
+        let rows = status::read(subscriber, &self.stream.name)
+            .await
+            .map_err(Failure::into_stop)?;
+        if rows.is_empty() {
+            let message = format!("stream \"{}\" has no lanes", self.stream.name);
+            return Err(Stop::new(StopKind::NotSetUp, message).hint("Run walbraid setup."));
+        }
+        let mut lanes = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut reached = row.reached_lsn();
+            if reached < self.lsn {
+                reached = reached.max(self.flushed(subscriber, row.lane).await);
+            }
+            lanes.push((row, reached));
+        }
+        Ok(lanes)
+    }
+
+    /// The newest commit that is durable, asked of the origins; a role that may not ask them has the
+    /// row's word only.
+    async fn flushed(&self, subscriber: &Session, lane: u32) -> Lsn {
+        let Ok(database) = stream::database_oid(subscriber).await else {
+            return Lsn::INVALID;
+        };
+        let origins = stream::origins(database, &self.stream, lane);
+        match origins.flushed(subscriber).await {
+            Ok(flushed) => flushed.unwrap_or_default(),
+            Err(_) => Lsn::INVALID,
+        }
+    }
+
+    fn stopped(&self, row: &LaneStatus) -> Option<Stop> {
+        let kind = row.stop_kind.as_deref()?;
+        let name = &self.stream.name;
+        let message = format!(
+            "stream \"{name}\" lane {} stopped before {}: {kind}",
+            row.lane, self.lsn
+        );
+        let stop = Stop::new(StopKind::PipelineStopped, message);
+        Some(match &row.reason {
+            Some(reason) => stop.detail(reason.clone()),
+            None => stop,
+        })
+    }
+
+    /// Fails if the newest record of a lane is the notice of a producer that stopped.
+    async fn last_words(&self) -> Result<(), Stop> {
+        let kafka = &self.config.producer.kafka;
+        let newest = match lane::inspect(kafka).await {
+            Ok(end) => end.newest,
+            Err(stop) => {
+                tracing::debug!("the log is away: {}", stop.message);
+                return Ok(());
+            }
+        };
+        let Some(Body::Notice(notice)) = newest.map(|found| found.envelope.body) else {
+            return Ok(());
+        };
+        let name = &self.stream.name;
+        let message = format!(
+            "producer of stream \"{name}\" stopped before {}: {}",
+            self.lsn, notice.kind
+        );
+        let parts = [Some(notice.message), notice.detail, notice.hint];
+        let detail: Vec<String> = parts.into_iter().flatten().collect();
+        Err(Stop::new(StopKind::PipelineStopped, message).detail(detail.join("\n")))
+    }
+
+    async fn timed_out(&self, timeout: Duration) -> Stop {
+        let name = &self.stream.name;
+        let message = format!(
+            "stream \"{name}\" has not flushed {} within {} s",
+            self.lsn,
+            timeout.as_secs_f64()
+        );
+        let stop = Stop::new(StopKind::WaitTimedOut, message);
+        let Ok(subscriber) = session::subscriber(self.config, "walbraid wait").await else {
+            return stop;
+        };
+        match self.look(&subscriber).await {
+            Ok(lanes) => {
+                let lanes: Vec<String> = lanes
+                    .iter()
+                    .map(|(row, reached)| format!("Lane {} is at {reached}.", row.lane))
+                    .collect();
+                stop.detail(lanes.join(" "))
+            }
+            Err(_) => stop,
+        }
+    }
+}
