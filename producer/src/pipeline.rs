@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use walbraid_decode::{Assembler, Decoder, Encoder, Protocol, Streaming};
-use walbraid_schemas::{Lsn, Stop};
+use walbraid_schemas::{Lsn, Stop, StopKind};
 
 use crate::before::{self, Before};
 use crate::carry::{Carrier, Course};
@@ -29,7 +29,7 @@ use crate::claimed::{ClaimedLane, Life, Terms};
 use crate::config::Config;
 use crate::kafka;
 use crate::lane::LaneReader;
-use crate::metrics::{Metrics, State};
+use crate::metrics::{Cause, Metrics, State};
 use crate::notice;
 use crate::policy::{self, Failure};
 use crate::publish::Writer;
@@ -117,6 +117,7 @@ impl Producer {
         let prepared = self.until_shutdown(self.prepare()).await?;
         let mut claim_offset = None;
         let ended = self.hold_slot(&prepared, &mut claim_offset).await;
+        let ended = self.or_smaller_records(&prepared.topic, ended).await;
         if let Err(Failure::Definite(stop)) = &ended {
             self.leave_notice(&prepared, claim_offset, stop).await;
         }
@@ -167,6 +168,29 @@ impl Producer {
         };
         session.status.close().await;
         ended
+    }
+
+    /// A topic that refuses a record may take less than it did when it was looked at: then the next
+    /// claim writes smaller ones.
+    async fn or_smaller_records(
+        &self,
+        then: &Topic,
+        ended: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Err(Failure::Definite(stop)) = ended else {
+            return ended;
+        };
+        if stop.kind == StopKind::RecordTooLarge
+            && let Ok(Some(now)) = topic::look(&self.config.kafka).await
+            && now.record_bytes_max(&self.config.limits)
+                < then.record_bytes_max(&self.config.limits)
+        {
+            return Err(Failure::Transient {
+                cause: Cause::Kafka,
+                stop,
+            });
+        }
+        Err(Failure::Definite(stop))
     }
 
     /// Writes the claim and finds the slot's place in the log behind it.

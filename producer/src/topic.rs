@@ -12,6 +12,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, Top
 use rdkafka::client::ClientContext;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use walbraid_decode::encoder::RECORD_BYTES_MIN;
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::{Kafka, Limits};
@@ -126,7 +127,16 @@ pub fn unfit(topic: Option<&Topic>, kafka: &Kafka, limits: &Limits) -> Option<St
                 .hint("Set cleanup.policy of the topic to \"delete\"."),
         );
     }
-    let needed = topic.record_bytes_max(limits) + FRAMING_BYTES;
+    let record_bytes_max = topic.record_bytes_max(limits);
+    if record_bytes_max < RECORD_BYTES_MIN {
+        let message = format!("records of {record_bytes_max} bytes are too small to be of use");
+        return Some(
+            Stop::new(StopKind::RecordTooLarge, message)
+                .detail(format!("At least {RECORD_BYTES_MIN} bytes are needed."))
+                .hint("Raise \"producer.record_bytes_max\", or the topic's max.message.bytes."),
+        );
+    }
+    let needed = record_bytes_max + FRAMING_BYTES;
     let allowed = topic
         .max_message_bytes
         .filter(|allowed| *allowed < needed)?;

@@ -10,3 +10,4 @@ mod carry;
 mod foreign;
 mod place;
 mod restart;
+mod stops;

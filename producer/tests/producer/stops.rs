@@ -1,0 +1,225 @@
+//! What a person must mend: each has a name of its own.
+
+use walbraid_producer::{Config, slot};
+use walbraid_schemas::{Body, StopKind};
+use walbraid_tests::session::with_database;
+use walbraid_wire::{ConnectOptions, Environment};
+
+use crate::place::{Place, insert, wal};
+
+const TABLE: &str = "CREATE TABLE a (id serial PRIMARY KEY, b text)";
+
+/// A producer that is told `change` stops for `kind`; its message says `words`.
+async fn check(place: &Place, kind: StopKind, words: &str, change: impl FnOnce(&mut Config)) {
+    let mut config = place.config.clone();
+    change(&mut config);
+    let stop = place.run_with(config).stopped().await;
+    assert_eq!(stop.kind, kind, "{stop}");
+    assert!(stop.message.contains(words), "{stop}");
+}
+
+fn connect(url: &str) -> ConnectOptions {
+    ConnectOptions::parse(url, &Environment::empty()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_name_is_a_stop_that_names_it() {
+    let place = Place::new(TABLE).await;
+    check(&place, StopKind::SlotMissing, "\"no_slot\"", |config| {
+        config.publisher.slot = "no_slot".to_owned();
+    })
+    .await;
+    check(
+        &place,
+        StopKind::Publication,
+        "\"no_publication\"",
+        |config| {
+            config
+                .publisher
+                .publications
+                .push("no_publication".to_owned());
+        },
+    )
+    .await;
+    check(&place, StopKind::TopicMissing, "\"no_topic\"", |config| {
+        config.kafka.topic = "no_topic".to_owned();
+    })
+    .await;
+    check(&place, StopKind::TopicMismatch, "1 partitions", |config| {
+        config.kafka.partitions = 3;
+    })
+    .await;
+    check(
+        &place,
+        StopKind::TopicMismatch,
+        "belongs to stream",
+        |config| {
+            config.stream = "another".to_owned();
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_not_ours_is_a_stop() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let other = format!("{}_other", place.bed.name);
+    publisher
+        .run(&format!(
+            "SELECT pg_create_logical_replication_slot('{other}', 'test_decoding')"
+        ))
+        .await;
+    check(&place, StopKind::SlotForeign, "test_decoding", |config| {
+        config.publisher.slot = other.clone();
+    })
+    .await;
+    check(
+        &place,
+        StopKind::SlotForeign,
+        "belongs to database",
+        |config| {
+            // A database that has the publication too, and not the slot.
+            config.publisher.connect =
+                connect(&with_database(&place.bed.publisher_url, "template1"));
+            config.publisher.publications.clear();
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_publication_is_a_stop() {
+    let place = Place::new(TABLE).await;
+    place
+        .publisher()
+        .await
+        .run("CREATE PUBLICATION empty")
+        .await;
+    check(
+        &place,
+        StopKind::Publication,
+        "\"empty\" has no tables",
+        |config| {
+            config.publisher.publications = vec!["empty".to_owned()];
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_without_the_right_or_with_a_wrong_password_is_a_stop() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let role = place.bed.name.clone();
+    publisher
+        .run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'"))
+        .await;
+    let url = |password: &str| {
+        let host = place.bed.publisher_url.split_once('@').unwrap().1;
+        format!("postgres://{role}:{password}@{host}")
+    };
+    check(&place, StopKind::Authentication, &role, |config| {
+        config.publisher.connect = connect(&url("wrong"));
+    })
+    .await;
+    check(&place, StopKind::MissingRight, &role, |config| {
+        config.publisher.connect = connect(&url("right"));
+    })
+    .await;
+    publisher.run(&format!("DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_was_advanced_is_ahead_of_the_log() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    producer.end().await.unwrap();
+    insert(&publisher, "a", 5).await;
+    let advance = format!(
+        "SELECT pg_replication_slot_advance('{}', '{}')",
+        place.config.publisher.slot,
+        wal(&publisher).await
+    );
+    publisher.run(&advance).await;
+    check(
+        &place,
+        StopKind::SlotAheadOfLog,
+        "no record of the log ends",
+        |_| {},
+    )
+    .await;
+    let records = place.records().await;
+    let Some((_, last)) = records.last() else {
+        panic!("{records:?}")
+    };
+    assert!(matches!(&last.body, Body::Notice(notice) if notice.kind == "slot-ahead-of-log"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_was_made_anew_is_ahead_of_the_log() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    producer.end().await.unwrap();
+    assert!(
+        slot::drop(&publisher, &place.config.publisher.slot)
+            .await
+            .unwrap()
+    );
+    insert(&publisher, "a", 5).await;
+    slot::create(&place.config.publisher).await.unwrap();
+    check(
+        &place,
+        StopKind::SlotAheadOfLog,
+        "no record of the log ends",
+        |_| {},
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_emptied_is_not_set_up() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    producer.end().await.unwrap();
+    let end = place.bed.topic.end_after(1).await;
+    place.bed.topic.delete_before(end).await;
+    check(&place, StopKind::NotSetUp, "is empty", |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_the_topic_refuses_are_a_stop() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    // Nothing is asked of the topic again while the producer runs.
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 1).await;
+    place.holds(&xids).await;
+    place
+        .bed
+        .topic
+        .configure("max.message.bytes", "50000")
+        .await;
+    publisher
+        .run("INSERT INTO a (b) VALUES (repeat('x', 200000))")
+        .await;
+    let xids = [xids, insert(&publisher, "a", 1).await].concat();
+    // The topic is asked again, and the row is cut to what it takes.
+    let links = place.gets(3).await;
+    assert_eq!([links[0].xid, links[2].xid], xids[..]);
+    assert!(links[1].parts > 3, "{links:?}");
+    producer.end().await.unwrap();
+    check(&place, StopKind::RecordTooLarge, "records of", |config| {
+        config.limits.record_bytes_max = Some(100_000);
+    })
+    .await;
+}
