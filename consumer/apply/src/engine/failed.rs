@@ -12,13 +12,13 @@
 use std::sync::Arc;
 
 use walbraid_schemas::lsn::Lsn;
-use walbraid_schemas::notice::{Stop, StopKind};
+use walbraid_schemas::notice::StopKind;
 
 use super::Engine;
 use super::pending::Fallen;
 use crate::action::{Action, Report, TakeOver};
 use crate::binding::BuildError;
-use crate::failure::Failure;
+use crate::failure::{Failure, locate};
 use crate::mapping::MappingError;
 use crate::rule::{self, Cause, Verdict};
 use crate::scheduler::WorkerId;
@@ -112,7 +112,7 @@ impl Engine {
             .head()
             .and_then(|(unit, _)| unit.transactions.first())
         {
-            Some(transaction) => located(error.stop(), &self.config.stream, transaction),
+            Some(transaction) => locate(error.stop(), &self.config.stream, transaction),
             None => error.stop(),
         };
         self.stop(stop, actions);
@@ -187,9 +187,4 @@ fn verdict(failure: &Failure) -> Verdict {
         } => Verdict::Shape,
         Failure::Build { error, .. } => Verdict::Definite(error.stop().kind),
     }
-}
-
-/// Adds to a stop which transaction of which stream it is about.
-fn located(stop: Stop, stream: &str, transaction: &Transaction) -> Stop {
-    crate::failure::locate(stop, stream, transaction)
 }

@@ -233,6 +233,7 @@ impl Consumer {
             targets,
         };
         self.tell(Event::Record(Box::new(record)));
+        self.check_memory();
     }
 
     fn tell(&mut self, event: Event) {
@@ -252,8 +253,8 @@ impl Consumer {
             | Action::Abandon { worker, .. } => self.workers[worker.0].order(action),
             Action::CommitOffset { offset } => {
                 let durable = self.subscriber.flushed_lsn();
-                let links = self.log.links.iter();
-                let last = links.filter(|link| link.end_lsn <= durable).next_back();
+                let mut links = self.log.links.iter();
+                let last = links.rfind(|link| link.end_lsn <= durable);
                 let limit = last.map_or(0, |link| link.last_offset);
                 let records = &self.log.records[offset as usize];
                 let Body::Part(part) = &records.body else {
@@ -356,15 +357,14 @@ impl Consumer {
             assert_eq!((commit_lsn, changes), (&link.commit_lsn, &link.changes));
         }
         self.compared = count;
-        let status = self.engine.status();
+    }
+
+    fn check_memory(&self) {
+        let held = self.engine.status().buffered_bytes;
         let bound = self.config.buffer_bytes_max
             + self.config.transaction_memory_bytes
             + 2 * RECORD_BYTES_MAX;
-        assert!(
-            status.buffered_bytes <= bound,
-            "{} > {bound}",
-            status.buffered_bytes
-        );
+        assert!(held <= bound, "{held} bytes are held, allowed are {bound}");
     }
 
     fn check_the_end(&self) {
