@@ -7,8 +7,10 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::SetSockOpt;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
@@ -111,6 +113,25 @@ fn prepare(socket: &TcpSocket, tcp: &TcpOptions) -> io::Result<()> {
         socket.set_tcp_user_timeout(tcp.user_timeout)?;
     }
     Ok(())
+}
+
+/// SO_RCVLOWAT.
+#[derive(Clone, Copy)]
+struct LowWater;
+
+nix::setsockopt_impl!(
+    LowWater,
+    libc::SOL_SOCKET,
+    libc::SO_RCVLOWAT,
+    i32,
+    nix::sys::socket::sockopt::SetStruct<'_, i32>
+);
+
+/// The kernel wakes a reader only when so much has gathered. Unix sockets do not know it.
+pub(crate) fn set_low_water(socket: &OwnedFd, bytes: i32) {
+    if let Err(error) = LowWater.set(socket, &bytes) {
+        tracing::debug!("could not set the low-water mark of a socket: {error}");
+    }
 }
 
 /// Tries the size on a socket that is never connected.

@@ -3,8 +3,8 @@
 //! **When to read.** pgoutput makes one send for each message. A reader that is woken by each of
 //! them quadruples the walsender's cost, one that pauses loses latency when little happens. So:
 //! eager while idle, coalescing while behind. The reader goes over to coalescing after some reads
-//! in a row that found data without having waited for it for as long as a pause lasts, and back
-//! when a pause has brought nothing. While it pauses, the socket's low-water mark is raised, so
+//! in a row that each followed on the one before within a pause, and back when a pause has brought
+//! nothing. While it pauses, the socket's low-water mark is raised, so
 //! that the kernel wakes nobody for each message; the pause ends by time alone.
 //!
 //! A call that is dropped in the middle loses nothing, the pause included.
@@ -12,13 +12,13 @@
 use std::os::fd::OwnedFd;
 
 use bytes::{Buf, Bytes};
-use socket2::SockRef;
 use tokio::time::{Duration, Instant};
 use walbraid_schemas::Lsn;
 
 use crate::error::Error;
 use crate::message::BackendMessage;
 use crate::receiver::Receiver;
+use crate::socket::set_low_water;
 
 /// How long a reader that is behind lets messages gather.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -73,15 +73,15 @@ pub struct Keepalive {
 
 /// How the reader behaves.
 enum Pace {
-    /// Reads whatever comes; counts the reads that found much going on.
+    /// Reads whatever comes; counts the reads in a row that followed closely on another.
     Eager {
         busy_reads: u32,
         last_read: Option<Instant>,
     },
     /// Lets messages gather until then.
     Pausing { until: Instant },
-    /// The pause is over: what has gathered is read.
-    Gathered,
+    /// The pause was over then: what has gathered is read.
+    Gathered { since: Instant },
 }
 
 /// Reads what a walsender sends.
@@ -137,59 +137,42 @@ impl ReplicationReceiver {
 
     /// Reads once, at the pace that suits.
     async fn fill(&mut self) -> Result<(), Error> {
-        loop {
-            match self.pace {
-                Pace::Pausing { until } => {
-                    tokio::time::sleep_until(until).await;
-                    self.set_low_water(1);
-                    self.pace = Pace::Gathered;
-                }
-                Pace::Gathered => {
-                    // What is there is there at once; nothing there means idle again.
-                    let read = tokio::time::timeout(Duration::ZERO, self.receiver.fill()).await;
-                    match read {
-                        Err(_) => {
-                            self.pace = Pace::Eager {
-                                busy_reads: 0,
-                                last_read: None,
-                            };
-                        }
-                        Ok(read) => {
-                            self.pause();
-                            return read.map(|_| ());
-                        }
-                    }
-                }
-                Pace::Eager {
-                    busy_reads,
-                    last_read,
-                } => {
-                    self.receiver.fill().await?;
-                    let now = Instant::now();
-                    let close = last_read.is_some_and(|last| now.duration_since(last) < PAUSE);
-                    let busy_reads = if close { busy_reads + 1 } else { 0 };
-                    self.pace = Pace::Eager {
+        if let Pace::Pausing { until } = self.pace {
+            tokio::time::sleep_until(until).await;
+            set_low_water(&self.socket, 1);
+            self.pace = Pace::Gathered {
+                since: Instant::now(),
+            };
+        }
+        self.receiver.fill().await?;
+        let now = Instant::now();
+        self.pace = match self.pace {
+            Pace::Gathered { since } if now.duration_since(since) < PAUSE => self.pause(now),
+            // Nothing had gathered: idle again.
+            Pace::Gathered { .. } | Pace::Pausing { .. } => Pace::Eager {
+                busy_reads: 0,
+                last_read: Some(now),
+            },
+            Pace::Eager {
+                busy_reads,
+                last_read,
+            } => {
+                let close = last_read.is_some_and(|last| now.duration_since(last) < PAUSE);
+                match if close { busy_reads + 1 } else { 0 } {
+                    BUSY_READS => self.pause(now),
+                    busy_reads => Pace::Eager {
                         busy_reads,
                         last_read: Some(now),
-                    };
-                    if busy_reads >= BUSY_READS {
-                        self.pause();
-                    }
-                    return Ok(());
+                    },
                 }
             }
-        }
-    }
-
-    fn pause(&mut self) {
-        self.set_low_water(PAUSED_LOW_WATER_BYTES);
-        self.pace = Pace::Pausing {
-            until: Instant::now() + PAUSE,
         };
+        Ok(())
     }
 
-    fn set_low_water(&self, bytes: i32) {
-        let _ = (SockRef::from(&self.socket), bytes);
+    fn pause(&self, now: Instant) -> Pace {
+        set_low_water(&self.socket, PAUSED_LOW_WATER_BYTES);
+        Pace::Pausing { until: now + PAUSE }
     }
 }
 
