@@ -172,13 +172,13 @@ statements! {
                 VALUES ($1, $2, $3, 'placed', clock_timestamp())";
     progress = "UPDATE walbraid_demo.purchase SET state = 'paid' WHERE id = $1";
     line = "INSERT INTO walbraid_demo.purchase_line VALUES ($1, $2, $3, $4, $5)";
-    payment = "INSERT INTO walbraid_demo.payment VALUES ($1, $2, $3, decode(md5($1::text), 'hex'))";
+    payment = "INSERT INTO walbraid_demo.payment VALUES ($1, $2, $3, decode(md5(($1::bigint)::text), 'hex'))";
     unpay = "DELETE FROM walbraid_demo.payment WHERE purchase_id = $1
              RETURNING till_id, amount_cents";
     unline = "DELETE FROM walbraid_demo.purchase_line WHERE purchase_id = $1";
     unpurchase = "DELETE FROM walbraid_demo.purchase WHERE id = $1 RETURNING customer_id";
     visit = "INSERT INTO walbraid_demo.visit
-             VALUES ($1, $2, $3 * interval '1 millisecond', clock_timestamp())";
+             VALUES ($1, $2, $3::float8 * interval '1 millisecond', clock_timestamp())";
     done = "UPDATE walbraid_demo.shopper SET done = done + 1, at = clock_timestamp() WHERE id = $1";
 }
 
