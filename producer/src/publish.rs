@@ -194,3 +194,101 @@ pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
         _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+    use crate::config::{Kafka, Limits};
+    use crate::kafka;
+
+    const RECORDS: u64 = 200;
+
+    /// Sends records to a cluster that answers the first produce requests with `errors`, and
+    /// returns the offsets acknowledged, in the order of the records, and the first failure.
+    fn sent(errors: &[RDKafkaRespErr]) -> (Vec<Option<i64>>, Option<RDKafkaErrorCode>) {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("t", 1, 1).unwrap();
+        cluster.request_errors(RDKafkaApiKey::Produce, errors);
+        let kafka = Kafka {
+            properties: BTreeMap::from([(
+                "bootstrap.servers".to_owned(),
+                cluster.bootstrap_servers(),
+            )]),
+            topic: "t".to_owned(),
+            lane: 0,
+            partitions: 1,
+            replication_factor: 1,
+            retention_ms: -1,
+        };
+        let config = kafka::producer(&kafka, &Limits::default(), 100_000).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut writer = Writer::new(&config, "t", 0).unwrap();
+            for sequence in 0..RECORDS {
+                let headers = OwnedHeaders::new();
+                let record = Record {
+                    key: b"k",
+                    headers,
+                    payload: b"payload",
+                };
+                writer.send(sequence, record).unwrap();
+            }
+            let all = tokio::time::timeout(Duration::from_secs(60), reports(&mut writer)).await;
+            all.expect("the client reports on every record")
+        })
+    }
+
+    async fn reports(writer: &mut Writer) -> (Vec<Option<i64>>, Option<RDKafkaErrorCode>) {
+        let mut offsets = BTreeMap::new();
+        while (offsets.len() as u64) < RECORDS {
+            match writer.report().await {
+                Report::Acknowledged { sequence, offset } => {
+                    assert!(offsets.insert(sequence, offset).is_none());
+                }
+                Report::Failed(code) => return (offsets.into_values().collect(), Some(code)),
+                Report::Fatal { .. } | Report::Trouble { .. } => {}
+            }
+        }
+        (offsets.into_values().collect(), None)
+    }
+
+    #[test]
+    fn what_passes_leaves_the_records_dense_and_in_order() {
+        use RDKafkaRespErr as Error;
+        let expected: Vec<_> = (0..RECORDS as i64).map(Some).collect();
+        for errors in [
+            &[][..],
+            &[Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION; 3],
+            &[Error::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 3],
+            &[Error::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT; 2],
+        ] {
+            assert_eq!(sent(errors), (expected.clone(), None), "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn behind_a_record_that_is_refused_nothing_is_appended() {
+        use RDKafkaRespErr as Error;
+        for (error, code) in [
+            (
+                Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+                RDKafkaErrorCode::MessageSizeTooLarge,
+            ),
+            (
+                Error::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+                RDKafkaErrorCode::TopicAuthorizationFailed,
+            ),
+        ] {
+            assert_eq!(sent(&[error]), (Vec::new(), Some(code)));
+        }
+    }
+}

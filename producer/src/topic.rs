@@ -21,7 +21,7 @@ use crate::kafka::{self, FRAMING_BYTES, RECORD_BYTES_DEFAULT};
 use crate::policy::{self, Failure};
 use crate::publish::log_line;
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A topic as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod carry;
+mod faults;
 mod foreign;
 mod place;
 mod restart;

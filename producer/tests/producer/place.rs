@@ -141,13 +141,15 @@ impl Place {
 }
 
 impl Running {
-    /// The value of a metric, by its name behind the prefix.
+    /// The value of a metric, by its name behind the prefix, over all its labels.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         let start = format!("walbraid_producer_{name}{{");
-        let line = text.lines().find(|line| line.starts_with(&start)).unwrap();
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        let lines = text.lines().filter(|line| line.starts_with(&start));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
     }
 
     /// Ends the producer the way a signal does.
