@@ -1,8 +1,11 @@
 //! Numbers as PostgreSQL spells them.
 //!
-//! Floats are written with the fewest digits that read back to the same bits, laid out the way
-//! `float8out` and `float4out` do it, so that a value that travelled as a float and lands in a
-//! column of text or numeric reads as it did on the publisher.
+//! Floats are written with the fewest digits that read back to the same bits, chosen and laid out the
+//! way `float8out` and `float4out` do it, so that a value that travelled as a float and lands in a
+//! column of text or numeric reads as it did on the publisher. The standard library chooses
+//! otherwise in two cases: of two shortest decimals that are as near it takes the odd one, where its
+//! own rounding to a number of digits takes the even one, as PostgreSQL does; and it writes the
+//! midpoint between two floats.
 
 use std::fmt::Write;
 
@@ -30,10 +33,17 @@ pub fn write_float8(value: f64, out: &mut Vec<u8>) {
     if special(value, out) {
         return;
     }
-    let mut scientific = Scientific::default();
-    // Writing to the buffer cannot fail: 17 digits, a sign and an exponent fit.
-    let _ = write!(scientific, "{value:e}");
-    scientific.lay_out(15, out);
+    let rounded = |digits: usize| Decimal::read(format_args!("{value:.digits$e}"));
+    let mut decimal = Decimal::read(format_args!("{value:e}"));
+    let size = value.abs();
+    let same = |text: &str| text.parse() == Ok(size);
+    if decimal.count >= 16 {
+        decimal.prefer_even(same, rounded);
+    }
+    if (MIDPOINTS_FLOAT8.0..MIDPOINTS_FLOAT8.1).contains(&size) {
+        decimal.leave_midpoint(same, rounded);
+    }
+    decimal.lay_out(15, out);
 }
 
 /// Appends a `real`.
@@ -41,10 +51,23 @@ pub fn write_float4(value: f32, out: &mut Vec<u8>) {
     if special(f64::from(value), out) {
         return;
     }
-    let mut scientific = Scientific::default();
-    let _ = write!(scientific, "{value:e}");
-    scientific.lay_out(6, out);
+    let rounded = |digits: usize| Decimal::read(format_args!("{value:.digits$e}"));
+    let mut decimal = Decimal::read(format_args!("{value:e}"));
+    let size = value.abs();
+    let same = |text: &str| text.parse() == Ok(size);
+    if decimal.count >= 7 {
+        decimal.prefer_even(same, rounded);
+    }
+    if (MIDPOINTS_FLOAT4.0..MIDPOINTS_FLOAT4.1).contains(&size) {
+        decimal.leave_midpoint(same, rounded);
+    }
+    decimal.lay_out(6, out);
 }
+
+/// Outside of these a shortest decimal is never the midpoint between two floats: that is an odd
+/// multiple of half a unit in the last place, and would have too many digits.
+const MIDPOINTS_FLOAT8: (f64, f64) = (281_474_976_710_656.0, 1e41);
+const MIDPOINTS_FLOAT4: (f32, f32) = (524_288.0, 1e21);
 
 fn special(value: f64, out: &mut Vec<u8>) -> bool {
     let text: &[u8] = if value.is_nan() {
@@ -68,52 +91,117 @@ fn special(value: f64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `-d.ddde-x` as the standard library writes it.
+/// A decimal: `d.ddd` times ten to the exponent.
+#[derive(Clone, Copy, Default)]
+struct Decimal {
+    negative: bool,
+    digits: [u8; 20],
+    count: usize,
+    exponent: i32,
+}
+
+/// Takes in `-d.ddde-x`, as the standard library writes it.
 #[derive(Default)]
 struct Scientific {
-    bytes: [u8; 32],
-    length: usize,
+    decimal: Decimal,
+    in_exponent: bool,
+    exponent_is_negative: bool,
 }
 
 impl Write for Scientific {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let end = self.length + text.len();
-        let room = self
-            .bytes
-            .get_mut(self.length..end)
-            .ok_or(std::fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
-    }
-}
-
-impl Scientific {
-    /// Fixed notation for exponents from -4 up to below `fixed_digits`, scientific outside.
-    fn lay_out(&self, fixed_digits: i32, out: &mut Vec<u8>) {
-        let mut digits = [0_u8; 20];
-        let mut count = 0;
-        let mut exponent = 0_i32;
-        let mut exponent_sign = 1;
-        let mut in_exponent = false;
-        for &byte in &self.bytes[..self.length] {
+        let decimal = &mut self.decimal;
+        for byte in text.bytes() {
             match byte {
-                b'e' => in_exponent = true,
-                b'-' if in_exponent => exponent_sign = -1,
-                b'-' => out.push(b'-'),
-                b'0'..=b'9' if in_exponent => exponent = exponent * 10 + i32::from(byte - b'0'),
+                b'e' => self.in_exponent = true,
+                b'-' if self.in_exponent => self.exponent_is_negative = true,
+                b'-' => decimal.negative = true,
+                b'0'..=b'9' if self.in_exponent => {
+                    decimal.exponent = decimal.exponent * 10 + i32::from(byte - b'0');
+                }
                 b'0'..=b'9' => {
-                    digits[count] = byte;
-                    count += 1;
+                    let room = decimal
+                        .digits
+                        .get_mut(decimal.count)
+                        .ok_or(std::fmt::Error)?;
+                    *room = byte;
+                    decimal.count += 1;
                 }
                 _ => {}
             }
         }
-        let (digits, exponent) = (&digits[..count], exponent * exponent_sign);
-        if (-4..fixed_digits).contains(&exponent) {
-            fixed(digits, exponent, out);
+        Ok(())
+    }
+}
+
+impl Decimal {
+    fn read(text: std::fmt::Arguments<'_>) -> Self {
+        let mut scientific = Scientific::default();
+        // At most 17 digits are ever asked for: there is room.
+        let _ = scientific.write_fmt(text);
+        let Scientific {
+            mut decimal,
+            exponent_is_negative,
+            ..
+        } = scientific;
+        if exponent_is_negative {
+            decimal.exponent = -decimal.exponent;
+        }
+        decimal
+    }
+
+    fn digits(&self) -> &[u8] {
+        &self.digits[..self.count]
+    }
+
+    /// Of two shortest decimals that are as near to the value, PostgreSQL takes the even one.
+    fn prefer_even(&mut self, same: impl Fn(&str) -> bool, rounded: impl Fn(usize) -> Self) {
+        let even = rounded(self.count - 1);
+        if even.digits() != self.digits() && same(&even.text()) {
+            *self = even;
+        }
+    }
+
+    /// The midpoint between two floats reads back to the even one, but PostgreSQL never writes it: it
+    /// takes more digits. `same` says whether a text reads back to the value, `rounded` gives it
+    /// with that many digits behind the point.
+    fn leave_midpoint(&mut self, same: impl Fn(&str) -> bool, rounded: impl Fn(usize) -> Self) {
+        while !self.is_inside(&same) && self.count < 17 {
+            *self = rounded(self.count);
+        }
+    }
+
+    /// The digits as one number.
+    fn whole(&self) -> u64 {
+        self.digits()
+            .iter()
+            .fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
+    }
+
+    /// The size of it, in a form that can be parsed.
+    fn text(&self) -> String {
+        format!("{}e{}", self.whole(), self.exponent + 1 - self.count as i32)
+    }
+
+    /// True if what lies closely above and below reads back to the value as well.
+    fn is_inside(&self, same: impl Fn(&str) -> bool) -> bool {
+        let whole = self.whole();
+        // Closer than any decimal of 17 digits comes to a midpoint without being it.
+        const MORE: usize = 60;
+        let exponent = self.exponent + 1 - self.count as i32 - MORE as i32;
+        same(&format!("{whole}{:0>MORE$}e{exponent}", 1))
+            && same(&format!("{}{:9>MORE$}e{exponent}", whole - 1, 9))
+    }
+
+    /// Fixed notation for exponents from -4 up to below `fixed_digits`, scientific outside.
+    fn lay_out(&self, fixed_digits: i32, out: &mut Vec<u8>) {
+        if self.negative {
+            out.push(b'-');
+        }
+        if (-4..fixed_digits).contains(&self.exponent) {
+            fixed(self.digits(), self.exponent, out);
         } else {
-            exponential(digits, exponent, out);
+            exponential(self.digits(), self.exponent, out);
         }
     }
 }
@@ -193,6 +281,22 @@ mod tests {
             (1e15, "1e+15"),
             (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
             (1e300, "1e+300"),
+            // As near to …2 as to …3.
+            (
+                0.000_000_029_802_322_387_695_312_5,
+                "2.9802322387695312e-08",
+            ),
+            (213_392_103_373_113.625, "213392103373113.62"),
+            (1_489_831_329_499_789.25, "1.4898313294997892e+15"),
+            // The midpoint of two floats: the shortest that reads back, and not written.
+            (1e23, "9.999999999999999e+22"),
+            (8.41e21, "8.409999999999999e+21"),
+            (1e22, "1e+22"),
+            // A power of two: the float below is nearer than the one above.
+            (
+                618_970_019_642_690_137_449_562_112.0,
+                "6.189700196426902e+26",
+            ),
             (5e-324, "5e-324"),
             (-216_237.000_000_359_7, "-216237.0000003597"),
             (f64::MAX, "1.7976931348623157e+308"),
