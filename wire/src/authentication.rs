@@ -31,9 +31,9 @@ enum State {
     /// A password was sent.
     PasswordSent,
     /// SASL's first message was sent.
-    ScramBegun(Box<ScramSha256>),
+    ScramBegun(ScramSha256),
     /// The proof was sent, the server's is waited for.
-    ScramProved(Box<ScramSha256>),
+    ScramProved(ScramSha256),
     /// The server has proved itself.
     ScramDone,
 }
@@ -166,11 +166,11 @@ impl<'a> Authentication<'a> {
         let mut answer = BytesMut::new();
         frontend::sasl_initial_response(mechanism, scram.message(), &mut answer)
             .map_err(|error| self.told(&error))?;
-        self.state = State::ScramBegun(Box::new(scram));
+        self.state = State::ScramBegun(scram);
         Ok(Step::Answer(answer))
     }
 
-    fn scram_prove(&mut self, mut scram: Box<ScramSha256>, body: &[u8]) -> Result<Step, Error> {
+    fn scram_prove(&mut self, mut scram: ScramSha256, body: &[u8]) -> Result<Step, Error> {
         scram.update(body).map_err(|error| self.told(&error))?;
         let mut answer = BytesMut::new();
         frontend::sasl_response(scram.message(), &mut answer).map_err(|error| self.told(&error))?;
@@ -178,7 +178,7 @@ impl<'a> Authentication<'a> {
         Ok(Step::Answer(answer))
     }
 
-    fn scram_check(&mut self, mut scram: Box<ScramSha256>, body: &[u8]) -> Result<Step, Error> {
+    fn scram_check(&mut self, mut scram: ScramSha256, body: &[u8]) -> Result<Step, Error> {
         scram.finish(body).map_err(|error| self.told(&error))?;
         self.state = State::ScramDone;
         Ok(Step::Wait)

@@ -9,12 +9,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::conninfo::{self, Settings};
-use crate::environment::{Environment, VARIABLES};
+use crate::environment::Environment;
 use crate::error::Error;
+use crate::given::Given;
 use crate::passfile::{self, Wanted};
 use crate::session_target::SessionTarget;
 use crate::tls_options::TlsOptions;
@@ -101,11 +100,7 @@ pub struct ConnectOptions {
 impl ConnectOptions {
     /// Reads a URL or `name=value` pairs; what is not given comes from the environment.
     pub fn parse(text: &str, environment: &Environment) -> Result<ConnectOptions, Error> {
-        let mut given = Given {
-            settings: conninfo::parse(text)?,
-            environment,
-        };
-        given.check_names()?;
+        let mut given = Given::parse(text, environment)?;
         let user = match given
             .take("user")
             .or_else(|| environment.user().map(str::to_owned))
@@ -213,157 +208,6 @@ impl fmt::Display for ConnectOptions {
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConnectOptions({self}, {:?})", self.tls)
-    }
-}
-
-/// Parameters that libpq knows and that are read here.
-const SUPPORTED: &[&str] = &[
-    "application_name",
-    "channel_binding",
-    "client_encoding",
-    "connect_timeout",
-    "dbname",
-    "fallback_application_name",
-    "gssencmode",
-    "host",
-    "hostaddr",
-    "keepalives",
-    "keepalives_count",
-    "keepalives_idle",
-    "keepalives_interval",
-    "load_balance_hosts",
-    "max_protocol_version",
-    "min_protocol_version",
-    "options",
-    "passfile",
-    "password",
-    "port",
-    "require_auth",
-    "ssl_max_protocol_version",
-    "ssl_min_protocol_version",
-    "sslcert",
-    "sslcompression",
-    "sslcrl",
-    "sslkey",
-    "sslmode",
-    "sslnegotiation",
-    "sslrootcert",
-    "sslsni",
-    "target_session_attrs",
-    "tcp_user_timeout",
-    "user",
-];
-
-/// Parameters that libpq knows and that are refused here.
-const UNSUPPORTED: &[&str] = &[
-    "gssdelegation",
-    "gsslib",
-    "krbsrvname",
-    "oauth_client_id",
-    "oauth_client_secret",
-    "oauth_issuer",
-    "oauth_scope",
-    "replication",
-    "requirepeer",
-    "requiressl",
-    "scram_client_key",
-    "scram_server_key",
-    "service",
-    "servicefile",
-    "sslcertmode",
-    "sslcrldir",
-    "sslkeylogfile",
-    "sslpassword",
-];
-
-/// What was given, in the string or by the environment.
-pub(crate) struct Given<'a> {
-    settings: Settings,
-    environment: &'a Environment,
-}
-
-impl Given<'_> {
-    /// The last value given for a parameter; empty counts as not given.
-    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
-        let in_string = self.settings.iter().rev().find(|(given, _)| given == name);
-        if let Some((_, value)) = in_string {
-            return Some(value.clone()).filter(|value| !value.is_empty());
-        }
-        let (variable, _) = VARIABLES.iter().find(|(_, parameter)| *parameter == name)?;
-        self.environment.variable(variable).map(str::to_owned)
-    }
-
-    /// A value out of a list; the first is the default.
-    pub(crate) fn one_of<T: Clone>(&mut self, name: &str, words: &[(&str, T)]) -> Result<T, Error> {
-        let Some(value) = self.take(name) else {
-            return words
-                .first()
-                .map(|(_, default)| default.clone())
-                .ok_or_else(|| Error::configuration(format!("no value for \"{name}\"")));
-        };
-        match words.iter().find(|(word, _)| *word == value) {
-            Some((_, meaning)) => Ok(meaning.clone()),
-            None => Err(Error::Configuration {
-                message: format!("invalid value for connection parameter \"{name}\""),
-                hint: Some(format!(
-                    "It can be {}.",
-                    words
-                        .iter()
-                        .map(|(word, _)| *word)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )),
-            }),
-        }
-    }
-
-    pub(crate) fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Error> {
-        let Some(value) = self.take(name) else {
-            return Ok(None);
-        };
-        value.trim().parse().map(Some).map_err(|_| {
-            Error::configuration(format!(
-                "invalid integer value for connection parameter \"{name}\""
-            ))
-        })
-    }
-
-    /// A file of the user's home, for parameters that default to one.
-    pub(crate) fn home_file(&self, relative: &str) -> Option<PathBuf> {
-        self.environment.home_file(relative)
-    }
-
-    fn check_names(&self) -> Result<(), Error> {
-        for variable in ["PGSERVICE", "PGREQUIREPEER", "PGSSLCERTMODE", "PGSSLCRLDIR"] {
-            if self.environment.variable(variable).is_some() {
-                return Err(Error::configuration(format!(
-                    "environment variable \"{variable}\" is not supported"
-                )));
-            }
-        }
-        for (name, _) in &self.settings {
-            if UNSUPPORTED.contains(&name.as_str()) {
-                return Err(Error::configuration(format!(
-                    "connection parameter \"{name}\" is not supported"
-                )));
-            }
-            if !SUPPORTED.contains(&name.as_str()) {
-                return Err(Error::configuration(format!(
-                    "invalid connection parameter \"{name}\""
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Parameters that are accepted because they ask for what is done anyway.
-    fn check_fixed(&mut self) -> Result<(), Error> {
-        self.one_of("gssencmode", &[("prefer", ()), ("disable", ())])?;
-        self.one_of(
-            "max_protocol_version",
-            &[("3.0", ()), ("3.2", ()), ("latest", ())],
-        )?;
-        self.one_of("min_protocol_version", &[("3.0", ())])
     }
 }
 
@@ -488,4 +332,208 @@ fn allowed_methods(given: Option<String>) -> Result<AllowedMethods, Error> {
         *slot = negated == 0;
     }
     Ok(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::tls_options::{Roots, SslMode};
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        let empty = Environment::empty().with_user("os").with_home("/home/os");
+        variables.iter().fold(empty, |environment, (name, value)| {
+            environment.with_variable(name, value)
+        })
+    }
+
+    /// Everything that tells one set of options from another, on one line.
+    fn summary(options: &ConnectOptions) -> String {
+        let password = options.password.as_deref().unwrap_or("-");
+        let hosts: Vec<String> = options
+            .hosts
+            .iter()
+            .map(|host| match host.address {
+                Some(address) => format!("{host}={address}"),
+                None => host.to_string(),
+            })
+            .collect();
+        format!(
+            "{} {password} {} {}",
+            options.user,
+            hosts.join(" "),
+            options.database
+        )
+    }
+
+    #[test]
+    fn where_and_as_whom() {
+        let check = |text: &str, variables: &[(&str, &str)], expected: &str| {
+            let options = ConnectOptions::parse(text, &environment(variables));
+            let options = options.unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(summary(&options), expected, "{text} {variables:?}");
+        };
+        check("", &[], "os - localhost:5432 os");
+        check("user=u", &[], "u - localhost:5432 u");
+        check("dbname=d", &[], "os - localhost:5432 d");
+        check("postgresql://u:p@h:1/d", &[], "u p h:1 d");
+        check("host=a,b port=1,2 dbname=d", &[], "os - a:1 b:2 d");
+        check("host=a,b port=7 dbname=d", &[], "os - a:7 b:7 d");
+        check("host=a,b port=,8 dbname=d", &[], "os - a:5432 b:8 d");
+        check("host=::1 dbname=d", &[], "os - [::1]:5432 d");
+        check(
+            "host=h hostaddr=10.0.0.1 dbname=d",
+            &[],
+            "os - h:5432=10.0.0.1 d",
+        );
+        check(
+            "hostaddr=10.0.0.1 dbname=d",
+            &[],
+            "os - 10.0.0.1:5432=10.0.0.1 d",
+        );
+        check("host=/run/pg dbname=d", &[], "os - /run/pg:5432 d");
+        check("host=a host=b dbname=d", &[], "os - b:5432 d");
+        let variables = [
+            ("PGHOST", "eh"),
+            ("PGPORT", "9"),
+            ("PGUSER", "eu"),
+            ("PGPASSWORD", "ep"),
+            ("PGDATABASE", "ed"),
+        ];
+        check("", &variables, "eu ep eh:9 ed");
+        check("postgresql://u:p@h:1/d", &variables, "u p h:1 d");
+        check("user=u", &[("PGDATABASE", "")], "u - localhost:5432 u");
+        // Given as nothing: the default, whatever the environment says.
+        check("host='' dbname=d", &variables, "eu ep localhost:9 d");
+    }
+
+    #[test]
+    fn values_that_are_refused() {
+        let check = |text: &str, expected: &str| {
+            let error = ConnectOptions::parse(text, &environment(&[])).unwrap_err();
+            let hint = error
+                .hint()
+                .map_or_else(String::new, |hint| format!(" | {hint}"));
+            assert_eq!(format!("{error}{hint}"), expected, "{text}");
+        };
+        let invalid = |name: &str| format!("invalid connection parameter \"{name}\"");
+        let integer =
+            |name: &str| format!("invalid integer value for connection parameter \"{name}\"");
+        check("hots=h", &invalid("hots"));
+        check("postgresql://h?sslmod=x", &invalid("sslmod"));
+        check(
+            "service=s",
+            "connection parameter \"service\" is not supported",
+        );
+        check(
+            "replication=true",
+            "connection parameter \"replication\" is not supported",
+        );
+        check(
+            "port=x",
+            "invalid port number in connection parameter \"port\"",
+        );
+        check(
+            "port=0",
+            "invalid port number in connection parameter \"port\"",
+        );
+        check(
+            "port=65536",
+            "invalid port number in connection parameter \"port\"",
+        );
+        check(
+            "host=a port=1,2",
+            "could not match 2 port numbers to 1 hosts",
+        );
+        check(
+            "host=a,b hostaddr=::1",
+            "could not match 2 host names to 1 hostaddr values",
+        );
+        check(
+            "hostaddr=x",
+            "invalid address in connection parameter \"hostaddr\"",
+        );
+        check("connect_timeout=x", &integer("connect_timeout"));
+        check("keepalives_idle=-1", &integer("keepalives_idle"));
+        check(
+            "sslmode=on",
+            "invalid value for connection parameter \"sslmode\" | It can be prefer, disable, \
+             allow, require, verify-ca, verify-full.",
+        );
+        check(
+            "target_session_attrs=master",
+            "invalid value for connection parameter \"target_session_attrs\" | It can be any, \
+             read-write, read-only, primary, standby, prefer-standby.",
+        );
+        check(
+            "sslmode=prefer sslnegotiation=direct",
+            "weak sslmode may not be used with sslnegotiation=direct | Use sslmode require, \
+             verify-ca or verify-full.",
+        );
+        check(
+            "sslmode=require sslrootcert=system",
+            "weak sslmode may not be used with sslrootcert=system | Use sslmode verify-full.",
+        );
+        check(
+            "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
+            "invalid SSL protocol version range",
+        );
+        check(
+            "require_auth=md5,!password",
+            "connection parameter \"require_auth\" mixes methods with and without \"!\"",
+        );
+        check(
+            "require_auth=x",
+            "invalid method in connection parameter \"require_auth\"",
+        );
+        check(
+            "gssencmode=require",
+            "invalid value for connection parameter \"gssencmode\" | It can be prefer, disable.",
+        );
+    }
+
+    #[test]
+    fn how_to_connect() {
+        let parse = |text: &str| ConnectOptions::parse(text, &environment(&[])).unwrap();
+        let options = parse("");
+        assert_eq!(options.connect_timeout, Some(CONNECT_TIMEOUT));
+        assert_eq!(
+            options.tls.roots,
+            Roots::DefaultFile("/home/os/.postgresql/root.crt".into())
+        );
+        assert_eq!(options.tls.mode, SslMode::Prefer);
+        assert!(options.tcp.keepalives);
+        assert_eq!(parse("connect_timeout=0").connect_timeout, None);
+        assert_eq!(parse("connect_timeout=-1").connect_timeout, None);
+        assert_eq!(
+            parse("connect_timeout=7").connect_timeout,
+            Some(Duration::from_secs(7))
+        );
+        assert!(!parse("keepalives=0").tcp.keepalives);
+        assert_eq!(
+            parse("tcp_user_timeout=9").tcp.user_timeout,
+            Some(Duration::from_millis(9))
+        );
+        assert_eq!(parse("sslrootcert=system").tls.mode, SslMode::VerifyFull);
+        assert_eq!(parse("sslrootcert=a").tls.roots, Roots::File("a".into()));
+        let full = parse("sslmode=verify-full client_encoding=LATIN1 fallback_application_name=f");
+        assert_eq!(full.tls.mode, SslMode::VerifyFull);
+        assert_eq!(full.application_name.as_deref(), Some("f"));
+        let named = parse("application_name=a").with_default_application_name("b");
+        assert_eq!(named.application_name.as_deref(), Some("a"));
+        let methods = parse("require_auth=scram-sha-256,none").allowed;
+        assert!(methods.scram && methods.none && !methods.md5 && !methods.password);
+        let methods = parse("require_auth=!password").allowed;
+        assert!(methods.scram && methods.none && methods.md5 && !methods.password);
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let options = ConnectOptions::parse("postgresql://u:hunter2@h/d", &environment(&[]));
+        let options = options.unwrap();
+        assert_eq!(options.to_string(), "postgresql://u@h:5432/d");
+        assert!(!format!("{options:?}").contains("hunter2"));
+        let variables = environment(&[("PGPASSWORD", "hunter2")]);
+        assert!(!format!("{variables:?}").contains("hunter2"));
+    }
 }

@@ -21,6 +21,7 @@ mod connection;
 mod conninfo;
 mod environment;
 mod error;
+mod given;
 mod message;
 mod passfile;
 mod receiver;

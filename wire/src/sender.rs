@@ -359,3 +359,104 @@ impl Drop for Bind<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::transport::Transport;
+
+    /// What leaves the socket after these calls.
+    async fn sent(calls: impl FnOnce(&mut Sender)) -> Result<Vec<u8>, String> {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (_read, write) = Transport::Unix(near).split();
+        let mut sender = Sender::new(write);
+        calls(&mut sender);
+        let pending_bytes = sender.pending_bytes();
+        sender.send().await.map_err(|error| error.to_string())?;
+        drop((sender, _read));
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes.len(), pending_bytes);
+        Ok(bytes)
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_messages() {
+        async fn check(calls: impl FnOnce(&mut Sender), expected: &[u8]) {
+            assert_eq!(
+                sent(calls).await.unwrap().escape_ascii().to_string(),
+                expected.escape_ascii().to_string()
+            );
+        }
+        check(|s| s.query("SELECT 1"), b"Q\0\0\0\x0dSELECT 1\0").await;
+        check(
+            |s| s.parse("a", "B $1", &[23, 0]),
+            b"P\0\0\0\x15a\0B $1\0\0\x02\0\0\0\x17\0\0\0\0",
+        )
+        .await;
+        check(|s| s.parse("", "B", &[]), b"P\0\0\0\x09\0B\0\0\0").await;
+        check(
+            |s| s.bind("a", &[], [Some("xy"), None, Some("")]),
+            b"B\0\0\0\x1b\0a\0\0\0\0\x03\0\0\0\x02xy\xff\xff\xff\xff\0\0\0\0\0\0",
+        )
+        .await;
+        check(
+            |s| s.bind("a", &[Format::Binary, Format::Text], [Some([1, 2])]),
+            b"B\0\0\0\x17\0a\0\0\x02\0\x01\0\0\0\x01\0\0\0\x02\x01\x02\0\0",
+        )
+        .await;
+        check(
+            |s| {
+                let mut bind = s.bind_with("", &[]);
+                bind.value_with(|buffer| buffer.extend_from_slice(b"12"));
+                bind.finish();
+            },
+            b"B\0\0\0\x12\0\0\0\0\0\x01\0\0\0\x0212\0\0",
+        )
+        .await;
+        check(|s| s.execute(0), b"E\0\0\0\x09\0\0\0\0\0").await;
+        check(|s| s.execute(7), b"E\0\0\0\x09\0\0\0\0\x07").await;
+        check(|s| s.describe_statement("a"), b"D\0\0\0\x07Sa\0").await;
+        check(|s| s.close_statement("a"), b"C\0\0\0\x07Sa\0").await;
+        check(Sender::flush_request, b"H\0\0\0\x04").await;
+        check(Sender::sync, b"S\0\0\0\x04").await;
+        check(Sender::copy_done, b"c\0\0\0\x04").await;
+        check(Sender::terminate, b"X\0\0\0\x04").await;
+        check(|s| s.copy_data(b"abc"), b"d\0\0\0\x07abc").await;
+        check(|s| s.copy_fail("no"), b"f\0\0\0\x07no\0").await;
+        check(
+            |s| {
+                s.sync();
+                let mut bind = s.bind_with("a", &[]);
+                bind.value(b"given up");
+                drop(bind);
+                s.sync();
+            },
+            b"S\0\0\0\x04S\0\0\0\x04",
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_encoded_is_refused() {
+        async fn check(calls: impl FnOnce(&mut Sender), expected: &str) {
+            assert_eq!(
+                sent(calls).await,
+                Err(format!("protocol error: {expected}"))
+            );
+        }
+        let zero = "a name or a statement holds a zero byte";
+        check(|s| s.query("a\0"), zero).await;
+        check(|s| s.parse("a\0", "b", &[]), zero).await;
+        check(|s| s.bind("a\0", &[], [Some("")]), zero).await;
+        check(
+            |s| s.bind("a", &[], vec![None::<&str>; 70_000]),
+            "more than 65535 parameters",
+        )
+        .await;
+    }
+}

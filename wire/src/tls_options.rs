@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use crate::connect_options::Given;
 use crate::error::Error;
+use crate::given::Given;
 
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

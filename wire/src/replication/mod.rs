@@ -121,16 +121,12 @@ impl Connection {
         let command = options.command(self.server_version())?;
         self.sender.query(&command);
         self.sender.send().await?;
-        let mut failed = None;
-        loop {
-            match self.next_or(&mut failed).await? {
-                BackendMessage::CopyBothResponse => break,
-                BackendMessage::ErrorResponse(error) => return Err(Error::Server(error)),
-                other => {
-                    return Err(Error::Protocol(format!(
-                        "{other:?} as answer to START_REPLICATION"
-                    )));
-                }
+        match self.next_or(&mut None).await? {
+            BackendMessage::CopyBothResponse => {}
+            BackendMessage::ErrorResponse(error) => return Err(Error::Server(error)),
+            other => {
+                let message = format!("{other:?} as answer to START_REPLICATION");
+                return Err(Error::Protocol(message));
             }
         }
         let receiver = ReplicationReceiver::new(self.receiver, self.socket);
