@@ -96,15 +96,20 @@ async fn next(receiver: &mut ReplicationReceiver) -> (char, bytes::Bytes) {
     }
 }
 
-/// Reads to the end of the next transaction; the kinds of its messages and its end LSN.
+/// Reads to the end of the next transaction; the kinds of its messages and its end LSN. Empty
+/// ones, which 14 sends of other tests' tables, are passed over.
 async fn transaction(receiver: &mut ReplicationReceiver) -> (String, Lsn) {
     let mut kinds = String::new();
     loop {
         let (kind, message) = next(receiver).await;
         kinds.push(kind);
-        if kind == 'C' {
-            let end: [u8; 8] = message[10..18].try_into().unwrap();
-            return (kinds, Lsn(u64::from_be_bytes(end)));
+        match kind {
+            'C' if kinds == "BC" => kinds.clear(),
+            'C' => {
+                let end: [u8; 8] = message[10..18].try_into().unwrap();
+                return (kinds, Lsn(u64::from_be_bytes(end)));
+            }
+            _ => {}
         }
     }
 }
@@ -139,8 +144,7 @@ async fn a_stream_is_read_confirmed_and_resumed() {
     loop {
         match within(receiver.next()).await.unwrap() {
             ReplicationMessage::End => break,
-            ReplicationMessage::Keepalive(_) => {}
-            other => panic!("{other:?}"),
+            ReplicationMessage::Keepalive(_) | ReplicationMessage::XLogData(_) => {}
         }
     }
     drop((receiver, status));
@@ -468,6 +472,14 @@ async fn names_that_need_quotes() {
     source
         .run(&format!("CREATE PUBLICATION {quoted} FOR TABLE $name"))
         .await;
+    // On 14 a publication has to be there at every change that is decoded.
+    let mut connection = walsender(&publisher()).await;
+    within(connection.drop_slot(&source.name, false))
+        .await
+        .unwrap();
+    within(connection.create_slot(&source.name, &SlotOptions::default()))
+        .await
+        .unwrap();
     let mut options = source.options();
     options.publications.push(odd);
     let (mut receiver, status) = source.start(&options).await.unwrap();
@@ -516,8 +528,8 @@ async fn a_walsender_that_is_terminated_says_why() {
         .await;
     let error = loop {
         match within(receiver.next()).await {
-            Ok(ReplicationMessage::Keepalive(_)) => {}
-            Ok(other) => panic!("{other:?}"),
+            Ok(ReplicationMessage::Keepalive(_) | ReplicationMessage::XLogData(_)) => {}
+            Ok(ReplicationMessage::End) => panic!("the end"),
             Err(error) => break error,
         }
     };
