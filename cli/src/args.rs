@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use walbraid_schemas::Lsn;
 
@@ -99,10 +100,10 @@ pub(crate) struct Wait {
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// How long the load runs
-    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(4..))]
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = number(4))]
     pub(crate) seconds: u64,
     /// Transactions a second
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = number(1))]
     pub(crate) rate: u64,
     /// Leaves everything running and says how to look at it
     #[arg(long)]
@@ -122,6 +123,10 @@ pub(crate) struct Demo {
     /// Where configuration and logs go [default: a new directory for temporary files]
     #[arg(long, value_name = "D")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+fn number(least: u64) -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(least..)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,26 +1,94 @@
 //! `walbraid check`: tries every server, right and setting, and changes nothing.
 //!
 //! Producer and consumer each report what they need; a server that cannot be reached is one finding
-//! and the checks of the others go on. The exit code is that of the first error.
+//! and the checks of the others go on. What `setup` makes is no error while the stream is not set
+//! up, and one from then on. The exit code is that of the first error.
+
+mod subscriber;
+mod tables;
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use walbraid_schemas::Stop;
+use walbraid_producer::slot;
+use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::Config;
 use crate::finding::{Finding, Standing};
 use crate::output::{json as print_json, line};
-use crate::session;
+use crate::session::{self, OrStop};
+use subscriber::SetUp;
 
 /// Checks everything and prints what was found.
 pub(crate) async fn run(config: &Config, json: bool) -> Result<ExitCode, Stop> {
-    let mut findings: Vec<Finding> = walbraid_producer::check::check(&config.producer)
-        .await
-        .into_iter()
-        .map(Into::into)
-        .collect();
-    findings.extend(subscriber(config).await);
+    let producer = walbraid_producer::check::check(&config.producer).await;
+    let mut findings: Vec<Finding> = producer.into_iter().map(Into::into).collect();
+    let set_up = subscriber(config, &mut findings).await;
+    match set_up {
+        SetUp::Yes => {
+            if let Some(lost) = lost_slot(config).await {
+                findings.retain(|finding| finding.subject != lost.subject);
+                findings.push(lost);
+            }
+        }
+        SetUp::No => findings.iter_mut().for_each(made_by_setup),
+    }
+    report(&findings, set_up, json);
+    let first = findings.iter().find_map(Finding::stop);
+    Ok(first.map_or(ExitCode::SUCCESS, |stop| ExitCode::from(stop.exit_code())))
+}
+
+async fn subscriber(config: &Config, findings: &mut Vec<Finding>) -> SetUp {
+    const CONNECTION: &str = "subscriber: connection";
+    let session = match session::subscriber(config, "walbraid check").await {
+        Ok(session) => session,
+        Err(stop) => {
+            findings.push(Finding::error(CONNECTION, stop));
+            return SetUp::No;
+        }
+    };
+    findings.push(Finding::good(CONNECTION, ""));
+    let set_up = match subscriber::look(config, &session, findings).await {
+        Ok(set_up) => set_up,
+        Err(stop) => {
+            findings.push(Finding::error("subscriber: rights", stop));
+            SetUp::No
+        }
+    };
+    // A publisher that is away is reported already.
+    if let Ok(publisher) = session::publisher(config, "walbraid check").await {
+        match tables::look(config, &publisher, &session).await {
+            Ok(tables) => findings.extend(tables),
+            Err(stop) => findings.push(Finding::error("subscriber: tables", stop)),
+        }
+    }
+    set_up
+}
+
+/// A slot that is missing is made by setup, unless setup has been run.
+async fn lost_slot(config: &Config) -> Option<Finding> {
+    let publisher = session::publisher(config, "walbraid check").await.ok()?;
+    let name = &config.producer.publisher.slot;
+    match slot::inspect(&publisher, name).await.or_stop("publisher") {
+        Ok(Some(_)) => None,
+        Ok(None) => {
+            let database = config.producer.publisher.connect.database();
+            slot::unfit(None, name, database).map(|stop| Finding::error("publisher: slot", stop))
+        }
+        Err(stop) => Some(Finding::error("publisher: slot", stop)),
+    }
+}
+
+fn made_by_setup(finding: &mut Finding) {
+    if finding
+        .stop()
+        .is_some_and(|stop| stop.kind == StopKind::TopicMissing)
+    {
+        finding.standing = Standing::Good("not there; walbraid setup makes it".to_owned());
+    }
+}
+
+fn report(findings: &[Finding], set_up: SetUp, json: bool) {
     let count = |wanted: fn(&Standing) -> bool| {
         findings
             .iter()
@@ -31,19 +99,17 @@ pub(crate) async fn run(config: &Config, json: bool) -> Result<ExitCode, Stop> {
     let warnings = count(|standing| matches!(standing, Standing::Warning { .. }));
     if json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
-        print_json(&json!({ "errors": errors, "warnings": warnings, "findings": findings }));
-    } else {
-        findings.iter().for_each(|finding| line(finding.text()));
-        line(format_args!("{errors} errors, {warnings} warnings"));
+        let set_up = set_up == SetUp::Yes;
+        print_json(&json!({
+            "errors": errors, "warnings": warnings, "set_up": set_up, "findings": findings,
+        }));
+        return;
     }
-    let first = findings.iter().find_map(Finding::stop);
-    Ok(first.map_or(ExitCode::SUCCESS, |stop| ExitCode::from(stop.exit_code())))
-}
-
-async fn subscriber(config: &Config) -> Vec<Finding> {
-    const CONNECTION: &str = "subscriber: connection";
-    match session::subscriber(config, "walbraid check").await {
-        Ok(_) => vec![Finding::good(CONNECTION, "")],
-        Err(stop) => vec![Finding::error(CONNECTION, stop)],
-    }
+    findings.iter().for_each(|finding| line(finding.text()));
+    let plural = |count, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    line(format_args!(
+        "{}, {}",
+        plural(errors, "error"),
+        plural(warnings, "warning")
+    ));
 }

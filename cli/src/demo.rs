@@ -2,8 +2,8 @@
 //!
 //! Reads top to bottom in [`show`]: tables on both sides, `setup`, producer and consumer as
 //! processes of their own, a load, a consumer killed and started again, the drain, a comparison of
-//! every table. Meanwhile a second reader watches the shop's money on the subscriber ([`audit`]) and
-//! a probe measures how long a commit takes to be seen ([`probe`]).
+//! every table. Meanwhile a second reader watches the shop's money on the subscriber ([`audit`])
+//! and a probe measures how long a commit takes to be seen ([`probe`]).
 //!
 //! Everything it makes carries a name of its own (`walbraid_demo`) and is removed at the end unless
 //! `--keep` is given; a schema of that name that it did not make is left alone and refused.
@@ -11,19 +11,18 @@
 mod audit;
 mod board;
 mod compare;
+mod crowd;
 mod load;
+mod outcome;
 mod probe;
 mod process;
 mod servers;
 mod shop;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::args::Demo;
@@ -32,18 +31,14 @@ use crate::output::line;
 use crate::session::{self, OrStop, Session};
 use crate::{setup, teardown, wait};
 
-use audit::Audit;
-use board::{Board, grouped};
-use load::{Load, Shopper};
-use probe::Beat;
+use board::Board;
+use crowd::{Crowd, SHOPPERS};
+use outcome::Outcome;
 use process::Process;
 use servers::Servers;
 
-const SHOPPERS: i32 = 8;
 const DRAIN_TIMEOUT_S: u64 = 300;
 const OUTAGE_MS: u64 = 1_000;
-/// Beats committed so long after the kill may still be late because of it.
-const RECOVERY_S: u64 = 5;
 
 /// Runs the demo; an error means that a promise was not kept or something was in the way.
 pub(crate) async fn run(options: &Demo) -> Result<(), Stop> {
@@ -116,29 +111,18 @@ async fn arrived(
     producer: &mut Process,
     consumer: &mut Process,
 ) -> Result<(), Stop> {
-    let drained = wait::wait(config, None, Some(Duration::from_secs(DRAIN_TIMEOUT_S)));
+    let drained = drained(config);
     tokio::pin!(drained);
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
-            drained = &mut drained => return drained.map(|_| ()),
+            drained = &mut drained => return drained,
             _ = second.tick() => {
                 producer.check()?;
                 consumer.check()?;
             }
         }
     }
-}
-
-/// What the load and those who watched it found.
-struct Outcome {
-    seconds: f64,
-    committed: u64,
-    rolled_back: u64,
-    drain: Duration,
-    beats: Vec<Beat>,
-    killed: Instant,
-    audit: Audit,
 }
 
 /// The load, the kill, the drain, with a line each second.
@@ -149,169 +133,106 @@ async fn under_load(
     consumer: &mut Process,
 ) -> Result<Outcome, Stop> {
     let mut board = Board::open(config, producer.log()).await?;
-    let duration = Duration::from_secs(options.seconds);
-    let load = Arc::new(Load::new(options.rate, duration));
-    let began = Instant::now();
-    let end = began + duration;
     line(format_args!(
-        "{SHOPPERS} shoppers, {} transactions a second, for {} s; the consumer is killed at half time",
+        "{SHOPPERS} shoppers, {} transactions a second, for {} s; the consumer is killed at half \
+         time",
         options.rate, options.seconds
     ));
-
-    let mut shoppers = JoinSet::new();
-    for id in 1..=SHOPPERS {
-        let mut shopper = Shopper::new(id, session::publisher(config, "walbraid shopper").await?)
-            .await
-            .or_stop("publisher")?;
-        let load = Arc::clone(&load);
-        shoppers.spawn(async move { shopper.shop(&load).await });
-    }
-    let audit_end = CancellationToken::new();
-    let auditor = session::subscriber(config, "walbraid auditor").await?;
-    let token = audit_end.clone();
-    let mut watchers = JoinSet::new();
-    watchers.spawn(async move { audit::watch(&auditor, token).await });
-    let (left, right) = (
-        session::publisher(config, "walbraid probe").await?,
-        session::subscriber(config, "walbraid probe").await?,
-    );
-    let mut probes = JoinSet::new();
-    probes.spawn(async move { probe::beat(&left, &right, end).await });
-
+    let mut crowd = Crowd::enter(options, config).await?;
+    let duration = Duration::from_secs(options.seconds);
+    let mut kill = Kill::at(crowd.began + duration / 2);
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.tick().await;
-    let mut killed = None;
-    let mut restart = None;
-    while Instant::now() < end {
+    while crowd.began.elapsed() < duration {
         second.tick().await;
-        line(board.show(&load).await?);
+        line(board.show(&crowd.load).await?);
         producer.check()?;
         consumer.check()?;
-        if killed.is_none() && began.elapsed() >= duration / 2 {
-            line(format_args!(
-                "        kill -9 {}  (the consumer)",
-                pid(consumer)
-            ));
-            consumer.kill().await?;
-            killed = Some(Instant::now());
-            restart = Some(Instant::now() + Duration::from_millis(OUTAGE_MS));
-        } else if restart.is_some_and(|due| Instant::now() >= due) {
-            consumer.start()?;
-            restart = None;
-            line(format_args!("        started again: {}", pid(consumer)));
-        }
+        kill.step(consumer).await?;
     }
-    if restart.is_some() {
-        consumer.start()?;
-    }
-    finished(&mut shoppers).await?;
-    let seconds = began.elapsed().as_secs_f64();
+    kill.finish(consumer).await?;
+    let load = crowd.leave().await?;
     line("load stopped; draining");
     let drain_began = Instant::now();
-    let drained = wait::wait(config, None, Some(Duration::from_secs(DRAIN_TIMEOUT_S)));
+    let drained = drained(config);
     tokio::pin!(drained);
     loop {
         tokio::select! {
-            drained = &mut drained => { drained?; break; }
+            drained = &mut drained => {
+                drained?;
+                break;
+            }
             _ = second.tick() => {
-                line(board.show(&load).await?);
+                line(board.show(&crowd.load).await?);
                 producer.check()?;
                 consumer.check()?;
             }
         }
     }
     let drain = drain_began.elapsed();
-    let beats = finished(&mut probes).await?.into_iter().flatten().collect();
-    audit_end.cancel();
-    let audit = finished(&mut watchers).await?.pop().unwrap_or_default();
-    let count =
-        |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
     Ok(Outcome {
-        seconds,
-        committed: count(&load.committed),
-        rolled_back: count(&load.rolled_back),
+        load,
         drain,
-        beats,
-        killed: killed.unwrap_or(began),
-        audit,
+        killed: kill.due,
+        found: crowd.found().await?,
     })
 }
 
-impl Outcome {
-    fn tell(&self) {
-        let rate = self.committed as f64 / self.seconds;
-        line(format_args!(
-            "\ntransactions   {} committed in {:.1} s ({rate:.0}/s), {} rolled back; drained in {:.1} s",
-            grouped(self.committed),
-            self.seconds,
-            grouped(self.rolled_back),
-            self.drain.as_secs_f64()
-        ));
-        let recovery = Duration::from_secs(RECOVERY_S);
-        let disturbed = |beat: &Beat| {
-            let seen = beat.committed + beat.latency;
-            seen >= self.killed && beat.committed <= self.killed + recovery
-        };
-        let mut calm: Vec<Duration> = self
-            .beats
-            .iter()
-            .filter(|beat| !disturbed(beat))
-            .map(|beat| beat.latency)
-            .collect();
-        let longest = self
-            .beats
-            .iter()
-            .map(|beat| beat.latency)
-            .max()
-            .unwrap_or_default();
-        let ms = |latency: Duration| latency.as_secs_f64() * 1_000.0;
-        line(format_args!(
-            "commit→visible p50 {:.1} ms, p99 {:.1} ms ({} samples, without the {RECOVERY_S} s \
-             after the kill); longest of all {:.0} ms",
-            ms(probe::quantile(&mut calm, 0.5)),
-            ms(probe::quantile(&mut calm, 0.99)),
-            grouped(calm.len() as u64),
-            ms(longest)
-        ));
-        let audit = &self.audit;
-        line(format_args!(
-            "second reader  {} looks at all money: {}",
-            grouped(audit.looks),
-            if audit.broken.is_empty() {
-                "always whole"
-            } else {
-                "BROKEN"
-            }
-        ));
-        audit
-            .broken
-            .iter()
-            .for_each(|look| line(format_args!("               {look}")));
+async fn drained(config: &Config) -> Result<(), Stop> {
+    wait::wait(config, None, Some(Duration::from_secs(DRAIN_TIMEOUT_S)))
+        .await
+        .map(|_| ())
+}
+
+/// The consumer is killed once, and started again a little later.
+struct Kill {
+    due: Instant,
+    state: KillState,
+}
+
+enum KillState {
+    Waiting,
+    Killed { restart: Instant },
+    Over,
+}
+
+impl Kill {
+    fn at(due: Instant) -> Self {
+        Self {
+            due,
+            state: KillState::Waiting,
+        }
     }
 
-    fn judge(&self, tables: &[compare::Comparison]) -> Result<(), Stop> {
-        for table in tables {
-            let verdict = table.difference.as_deref().unwrap_or("equal");
-            let rows = grouped(table.rows.unsigned_abs());
-            line(format_args!(
-                "{:<14} {rows:>9} rows  {verdict}",
-                table.table
-            ));
+    /// Does what is due.
+    async fn step(&mut self, consumer: &mut Process) -> Result<(), Stop> {
+        match self.state {
+            KillState::Waiting if Instant::now() >= self.due => {
+                line(format_args!(
+                    "        kill -9 {}  (the consumer)",
+                    pid(consumer)
+                ));
+                consumer.kill().await?;
+                self.due = Instant::now();
+                let restart = self.due + Duration::from_millis(OUTAGE_MS);
+                self.state = KillState::Killed { restart };
+            }
+            KillState::Killed { restart } if Instant::now() >= restart => {
+                self.finish(consumer).await?;
+            }
+            KillState::Waiting | KillState::Killed { .. } | KillState::Over => {}
         }
-        let different: Vec<&str> = tables
-            .iter()
-            .filter(|t| t.difference.is_some())
-            .map(|t| t.table)
-            .collect();
-        if !different.is_empty() {
-            let message = format!("tables differ: {}", different.join(", "));
-            return Err(Stop::new(StopKind::Internal, message));
+        Ok(())
+    }
+
+    /// Leaves no consumer that is killed and not started.
+    async fn finish(&mut self, consumer: &mut Process) -> Result<(), Stop> {
+        if let KillState::Killed { restart } = self.state {
+            tokio::time::sleep_until(restart).await;
+            consumer.start()?;
+            line(format_args!("        started again: {}", pid(consumer)));
+            self.state = KillState::Over;
         }
-        if !self.audit.broken.is_empty() || self.audit.looks == 0 {
-            let message = "the second reader did not see the shop's money whole at every look";
-            return Err(Stop::new(StopKind::Internal, message));
-        }
-        line("both sides are equal");
         Ok(())
     }
 }
@@ -320,18 +241,6 @@ fn pid(process: &Process) -> String {
     process
         .pid()
         .map_or_else(|| "?".to_owned(), |pid| pid.to_string())
-}
-
-/// The results of every task, or the first error.
-async fn finished<T: 'static>(
-    tasks: &mut JoinSet<Result<T, tokio_postgres::Error>>,
-) -> Result<Vec<T>, Stop> {
-    let mut results = Vec::new();
-    while let Some(joined) = tasks.join_next().await {
-        let result = joined.map_err(|error| Stop::new(StopKind::Internal, error.to_string()))?;
-        results.push(result.or_stop("publisher")?);
-    }
-    Ok(results)
 }
 
 async fn execute(session: &Session, scripts: &[&str]) -> Result<(), Stop> {
@@ -374,7 +283,7 @@ fn look_at_it(directory: &Path, config: &Config, producer: Process, consumer: Pr
     let file = directory.join("walbraid.toml");
     let file = file.display();
     let logs = directory.display();
-    let program = std::env::current_exe().map_or_else(|_| "walbraid".into(), |path| path);
+    let program = std::env::current_exe().unwrap_or_else(|_| "walbraid".into());
     let program = program.display();
     let pids: Vec<String> = [producer.leave(), consumer.leave()]
         .into_iter()

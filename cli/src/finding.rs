@@ -42,6 +42,24 @@ impl Finding {
         }
     }
 
+    /// It works, with a consequence.
+    pub(crate) fn warning(
+        subject: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (message, hint) = (message.into(), Some(hint.into()));
+        let standing = Standing::Warning {
+            message,
+            detail: None,
+            hint,
+        };
+        Self {
+            subject: subject.to_owned(),
+            standing,
+        }
+    }
+
     /// It does not work.
     pub(crate) fn error(subject: &str, stop: Stop) -> Self {
         Self {
@@ -168,8 +186,8 @@ mod tests {
             .hint("Set wal_level = logical.");
         check(
             Finding::error("publisher: wal_level", stop),
-            "error    publisher: wal_level: publisher has wal_level \"replica\"\n         HINT:  Set \
-             wal_level = logical.",
+            "error    publisher: wal_level: publisher has wal_level \"replica\"\n         \
+             HINT:  Set wal_level = logical.",
         );
     }
 }

@@ -1,6 +1,7 @@
 //! The log on standard error, as text or as JSON, and the one message a failed command ends with.
 //!
-//! `WALBRAID_LOG` filters it as `RUST_LOG` does elsewhere (`debug`, `walbraid_consumer=debug,info`).
+//! `WALBRAID_LOG` filters it as `RUST_LOG` does elsewhere (`debug`,
+//! `walbraid_consumer=debug,info`).
 
 use std::io::{self, IsTerminal, Write};
 

@@ -53,6 +53,7 @@ async fn run(
     );
     let ended = pipeline.await;
     signals.abort();
+    let _ = signals.await;
     listening.cancel();
     if let Some(Err(error)) = match serving {
         Some(serving) => Some(serving.await),

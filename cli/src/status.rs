@@ -11,10 +11,12 @@
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use tokio_postgres::types::PgLsn;
 use walbraid_consumer::policy::Failure;
 use walbraid_consumer::status::{self, LaneStatus};
 use walbraid_consumer::{fence, schema, stream};
-use walbraid_producer::{lane, slot};
+use walbraid_producer::lane;
+use walbraid_producer::slot::{self, Slot};
 use walbraid_schemas::{Body, Lsn, Notice, Stop};
 
 use crate::config::Config;
@@ -24,38 +26,64 @@ use crate::time;
 
 /// A lane and all that is known of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane {
-    pub(crate) row: LaneStatus,
-    pub(crate) consumer: Runs,
-    pub(crate) producer: Runs,
-    pub(crate) notice: Option<Notice>,
-    pub(crate) published_lsn: Option<Lsn>,
-    pub(crate) confirmed_lsn: Option<Lsn>,
-    pub(crate) publisher_lsn: Lsn,
-    pub(crate) publisher_now: SystemTime,
+struct Lane {
+    row: LaneStatus,
+    consumer: Runs,
+    producer: Runs,
+    notice: Option<Notice>,
+    published_lsn: Option<Lsn>,
+    confirmed_lsn: Option<Lsn>,
+    /// Where the publisher's WAL is, and its clock.
+    publisher: Option<(Lsn, SystemTime)>,
 }
 
 /// Whether a side runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runs {
+enum Runs {
     Yes,
     No,
+    Unknown,
 }
 
-/// Prints the status.
+impl Runs {
+    fn known(self) -> Option<bool> {
+        match self {
+            Self::Yes => Some(true),
+            Self::No => Some(false),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl From<bool> for Runs {
+    fn from(runs: bool) -> Self {
+        if runs { Self::Yes } else { Self::No }
+    }
+}
+
+/// What the publisher says.
+struct Publisher {
+    lsn: Lsn,
+    now: SystemTime,
+    slot: Option<Slot>,
+}
+
+/// Prints the status. A server that is away leaves gaps, which are then the command's error.
 pub(crate) async fn run(config: &Config, json: bool) -> Result<(), Stop> {
-    let lanes = read(config).await?;
+    let (lanes, away) = read(config).await?;
     if json {
         let lanes: Vec<Value> = lanes.iter().map(|lane| lane.json(&config.stream)).collect();
-        print_json(&json!({ "stream": config.stream, "lanes": lanes }));
-        return Ok(());
+        let away: Vec<&str> = away.iter().map(|stop| stop.message.as_str()).collect();
+        print_json(&json!({ "stream": config.stream, "lanes": lanes, "away": away }));
+    } else {
+        lanes.iter().for_each(|lane| lane.print(&config.stream));
     }
-    lanes.iter().for_each(|lane| lane.print(&config.stream));
-    Ok(())
+    away.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// The lanes of the configured stream.
-pub(crate) async fn read(config: &Config) -> Result<Vec<Lane>, Stop> {
+/// The lanes of the configured stream, and why some of it is not known. The subscriber must be
+/// there: the stream stands in it.
+async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
     let subscriber = session::subscriber(config, "walbraid status").await?;
     schema::require(&subscriber)
         .await
@@ -63,22 +91,13 @@ pub(crate) async fn read(config: &Config) -> Result<Vec<Lane>, Stop> {
     let stream = stream::require(&subscriber, &config.stream)
         .await
         .map_err(Failure::into_stop)?;
-    let publisher = session::publisher(config, "walbraid status").await?;
-    let row = publisher
-        .query_one(
-            "SELECT pg_catalog.pg_current_wal_lsn(), pg_catalog.clock_timestamp()",
-            &[],
-        )
-        .await
-        .or_stop("publisher")?;
-    let publisher_lsn = Lsn(row.get::<_, tokio_postgres::types::PgLsn>(0).into());
-    let publisher_now = row.get(1);
-    let slot = slot::inspect(&publisher, &stream.slot)
-        .await
-        .or_stop("publisher")?;
-    let producer = match slot.as_ref().is_some_and(|slot| slot.active_pid.is_some()) {
-        true => Runs::Yes,
-        false => Runs::No,
+    let mut away = Vec::new();
+    let publisher = match ask_publisher(config, &stream.slot).await {
+        Ok(publisher) => Some(publisher),
+        Err(stop) => {
+            away.push(stop);
+            None
+        }
     };
     let mut lanes = Vec::new();
     for row in status::read(&subscriber, &stream.name)
@@ -87,33 +106,52 @@ pub(crate) async fn read(config: &Config) -> Result<Vec<Lane>, Stop> {
     {
         let mut kafka = config.producer.kafka.clone();
         kafka.lane = i32::try_from(row.lane).unwrap_or_default();
-        let newest = lane::inspect(&kafka)
-            .await?
-            .newest
-            .map(|found| found.envelope);
-        let consumer = match is_held(&subscriber, &stream.name, kafka.lane).await? {
-            true => Runs::Yes,
-            false => Runs::No,
+        let newest = match lane::inspect(&kafka).await {
+            Ok(end) => end.newest.map(|found| found.envelope),
+            Err(stop) => {
+                away.push(stop);
+                None
+            }
         };
         lanes.push(Lane {
+            consumer: is_held(&subscriber, &stream.name, kafka.lane).await?.into(),
             row,
-            consumer,
-            producer,
+            producer: publisher.as_ref().map_or(Runs::Unknown, |publisher| {
+                publisher
+                    .slot
+                    .as_ref()
+                    .is_some_and(|slot| slot.active_pid.is_some())
+                    .into()
+            }),
             published_lsn: newest.as_ref().map(|e| e.end_lsn.max(e.previous_end_lsn)),
             notice: newest.and_then(|envelope| match envelope.body {
                 Body::Notice(notice) => Some(notice),
                 _ => None,
             }),
-            confirmed_lsn: slot.as_ref().and_then(|slot| slot.confirmed_flush_lsn),
-            publisher_lsn,
-            publisher_now,
+            confirmed_lsn: publisher
+                .as_ref()
+                .and_then(|publisher| publisher.slot.as_ref()?.confirmed_flush_lsn),
+            publisher: publisher
+                .as_ref()
+                .map(|publisher| (publisher.lsn, publisher.now)),
         });
     }
-    Ok(lanes)
+    Ok((lanes, away))
+}
+
+async fn ask_publisher(config: &Config, slot: &str) -> Result<Publisher, Stop> {
+    let publisher = session::publisher(config, "walbraid status").await?;
+    let sql = "SELECT pg_catalog.pg_current_wal_lsn(), pg_catalog.clock_timestamp()";
+    let row = publisher.query_one(sql, &[]).await.or_stop("publisher")?;
+    Ok(Publisher {
+        lsn: Lsn(row.get::<_, PgLsn>(0).into()),
+        now: row.get(1),
+        slot: slot::inspect(&publisher, slot).await.or_stop("publisher")?,
+    })
 }
 
 /// Whether any session holds the lane's lock: a consumer runs.
-pub(crate) async fn is_held(subscriber: &Session, stream: &str, lane: i32) -> Result<bool, Stop> {
+async fn is_held(subscriber: &Session, stream: &str, lane: i32) -> Result<bool, Stop> {
     let sql = "SELECT EXISTS (
                    SELECT FROM walbraid.lanes l
                    JOIN pg_catalog.pg_locks k ON k.locktype = 'advisory' AND k.granted
@@ -129,7 +167,7 @@ pub(crate) async fn is_held(subscriber: &Session, stream: &str, lane: i32) -> Re
 
 impl Lane {
     /// The state: see the module's text.
-    pub(crate) fn state(&self) -> &str {
+    fn state(&self) -> &str {
         if self.row.stop_kind.is_some() || self.notice.is_some() {
             "stopped"
         } else if self.consumer == Runs::No || self.producer == Runs::No {
@@ -140,7 +178,7 @@ impl Lane {
     }
 
     /// Why it is in that state, where there is more to say.
-    pub(crate) fn reason(&self) -> Option<String> {
+    fn reason(&self) -> Option<String> {
         if self.row.stop_kind.is_some() {
             return self.row.reason.clone();
         }
@@ -154,44 +192,45 @@ impl Lane {
         }
         match (self.consumer, self.producer) {
             (Runs::No, Runs::No) => Some("neither producer nor consumer runs".to_owned()),
-            (Runs::No, Runs::Yes) => Some("no consumer runs".to_owned()),
-            (Runs::Yes, Runs::No) => Some("no producer runs".to_owned()),
-            (Runs::Yes, Runs::Yes) => self.row.reason.clone(),
+            (Runs::No, _) => Some("no consumer runs".to_owned()),
+            (_, Runs::No) => Some("no producer runs".to_owned()),
+            _ => self.row.reason.clone(),
         }
     }
 
     /// The name of what it stopped for.
-    pub(crate) fn stop_kind(&self) -> Option<&str> {
+    fn stop_kind(&self) -> Option<&str> {
         let producer = self.notice.as_ref().map(|notice| notice.kind.as_str());
         self.row.stop_kind.as_deref().or(producer)
     }
 
     /// WAL of the publisher that the subscriber has not applied, as far as it is not known to hold
     /// nothing for this lane.
-    pub(crate) fn lag_bytes(&self) -> u64 {
-        let reached = self.row.applied_lsn.max(self.row.quiet_until_lsn);
-        self.publisher_lsn.bytes_since(reached)
+    fn lag_bytes(&self) -> Option<u64> {
+        Some(self.publisher?.0.bytes_since(self.seen()))
     }
 
-    /// Age of the newest transaction applied, by the publisher's clock, while more is waiting in the
-    /// log or the producer does not carry what the publisher commits; 0 otherwise.
-    pub(crate) fn lag_ms(&self) -> Option<u64> {
-        let reached = self.row.applied_lsn.max(self.row.quiet_until_lsn);
+    /// Age of the newest transaction applied, by the publisher's clock, while more is waiting in
+    /// the log or the producer does not carry what the publisher commits; 0 otherwise.
+    fn lag_ms(&self) -> Option<u64> {
+        let (publisher_lsn, now) = self.publisher?;
         let waiting = self
             .published_lsn
-            .is_some_and(|published| published > reached);
-        if self.lag_bytes() == 0 || !waiting && self.producer == Runs::Yes {
+            .is_none_or(|published| published > self.seen());
+        if publisher_lsn <= self.seen() || !waiting && self.producer == Runs::Yes {
             return Some(0);
         }
-        let age = self
-            .publisher_now
-            .duration_since(self.row.applied_commit_time?);
+        let age = now.duration_since(self.row.applied_commit_time?);
         Some(age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Up to where the lane is applied or known to hold nothing.
+    fn seen(&self) -> Lsn {
+        self.row.applied_lsn.max(self.row.quiet_until_lsn)
     }
 
     fn json(&self, stream: &str) -> Value {
         let row = &self.row;
-        let runs = |runs: Runs| runs == Runs::Yes;
         json!({
             "stream": stream,
             "lane": row.lane,
@@ -199,7 +238,7 @@ impl Lane {
             "since": time::rfc3339(row.since),
             "reason": self.reason(),
             "stop": self.stop_kind(),
-            "publisher_lsn": self.publisher_lsn,
+            "publisher_lsn": self.publisher.map(|(lsn, _)| lsn),
             "published_lsn": self.published_lsn,
             "confirmed_lsn": self.confirmed_lsn,
             "applied_lsn": row.applied_lsn,
@@ -209,8 +248,8 @@ impl Lane {
             "lag_ms": self.lag_ms(),
             "transactions_applied": row.transactions_applied,
             "applied_commit_time": row.applied_commit_time.map(time::rfc3339),
-            "producer_running": runs(self.producer),
-            "consumer_running": runs(self.consumer),
+            "producer_running": self.producer.known(),
+            "consumer_running": self.consumer.known(),
             "consumer": row.member,
         })
     }
@@ -229,17 +268,24 @@ impl Lane {
                 .for_each(|text| line(format_args!("  {text}")));
         }
         let lsn = |lsn: Option<Lsn>| lsn.map_or_else(|| "unknown".to_owned(), |l| l.to_string());
-        let lag = self
-            .lag_ms()
-            .map_or_else(|| "unknown".to_owned(), |ms| format!("{ms} ms"));
+        let known = |value: Option<u64>| {
+            value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
+        };
         for (name, value) in [
-            ("publisher", self.publisher_lsn.to_string()),
+            ("publisher", lsn(self.publisher.map(|(lsn, _)| lsn))),
             ("published", lsn(self.published_lsn)),
             ("confirmed", lsn(self.confirmed_lsn)),
             ("applied", row.applied_lsn.to_string()),
             ("flushed", row.flushed_lsn.to_string()),
             ("quiet until", row.quiet_until_lsn.to_string()),
-            ("lag", format!("{lag}, {} bytes", self.lag_bytes())),
+            (
+                "lag",
+                format!(
+                    "{} ms, {} bytes",
+                    known(self.lag_ms()),
+                    known(self.lag_bytes())
+                ),
+            ),
             (
                 "applied",
                 format!("{} transactions", row.transactions_applied),
@@ -282,8 +328,7 @@ mod tests {
             notice: None,
             published_lsn: Some(Lsn(100)),
             confirmed_lsn: Some(Lsn(100)),
-            publisher_lsn: Lsn(120),
-            publisher_now: now,
+            publisher: Some((Lsn(120), now)),
         }
     }
 
@@ -297,6 +342,8 @@ mod tests {
         check(|_| {}, Some(0));
         check(|lane| lane.published_lsn = Some(Lsn(110)), Some(2_000));
         check(|lane| lane.producer = Runs::No, Some(2_000));
+        check(|lane| lane.published_lsn = None, Some(2_000));
+        check(|lane| lane.publisher = None, None);
         check(
             |lane| {
                 lane.published_lsn = Some(Lsn(110));

@@ -1,9 +1,9 @@
 //! `walbraid teardown`: removes what setup made of a stream, and nothing else.
 //!
 //! The stream's row on the subscriber says what that is: its slot, its topic (only if setup made
-//! it), its subjects in the registry, its lanes and origins; with the last stream the schema too. The
-//! row goes last, so that a teardown that was cut off is finished by the next one. A stream that is
-//! still produced or consumed is refused before anything is touched.
+//! it), its subjects in the registry, its lanes and origins; with the last stream the schema too.
+//! The row goes last, so that a teardown that was cut off is finished by the next one. A stream
+//! that is still produced or consumed is refused before anything is touched.
 
 use walbraid_consumer::policy::Failure;
 use walbraid_consumer::stream::{self, Stream};

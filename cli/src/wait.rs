@@ -1,8 +1,9 @@
 //! `walbraid wait`: until the subscriber has flushed a WAL position of the publisher.
 //!
-//! Three things can say that it has: the lane's row, which the consumer writes about once a second
-//! and which also knows up to where the publisher has nothing more; and, sooner, the lane's origins,
-//! which the subscriber flushes when it is asked for them. All lanes must have reached it.
+//! Two things can say that it has: the lane's row, which the consumer writes about once a second
+//! and which also knows up to where the publisher has nothing more; and, sooner, the progress that
+//! each target transaction leaves, with the lane's origins, which the subscriber flushes when it is
+//! asked for them. All lanes must have reached it.
 //!
 //! A pipeline that stopped ends the wait; one that merely does not run may be started, so that only
 //! the time-out ends it. A server that is away for a while is waited for as well.
@@ -27,6 +28,14 @@ const POLL_MS: u64 = 50;
 /// How often the end of the log is looked at for the last words of a producer.
 const LOG_POLL_MS: u64 = 3_000;
 const RECONNECT_MS: u64 = 500;
+
+const PROGRESS: &str = "
+SELECT max(p.end_lsn) FROM walbraid.progress p JOIN walbraid.lanes l ON l.id = p.lane_id
+WHERE l.stream = $1 AND l.lane = $2";
+
+const FLUSH: &str = "
+SELECT pg_catalog.pg_replication_origin_progress(roname, true)
+FROM pg_catalog.pg_replication_origin WHERE pg_catalog.starts_with(roname, $1)";
 
 /// Runs the command and says what was reached.
 pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
@@ -146,15 +155,25 @@ impl Waiting<'_> {
         Ok(lanes)
     }
 
-    /// The newest commit that is durable, asked of the origins; a role that may not ask them has the
+    /// What the lane's progress says, made durable by asking. A role that may not ask has the lane
     /// row's word only.
     async fn flushed(&self, subscriber: &Session, lane: u32) -> Lsn {
         let Ok(database) = stream::database_oid(subscriber).await else {
             return Lsn::INVALID;
         };
-        let origins = stream::origins(database, &self.stream, lane);
-        match origins.flushed(subscriber).await {
-            Ok(flushed) => flushed.unwrap_or_default(),
+        let anchor = stream::origins(database, &self.stream, lane).anchor();
+        let origins = anchor.trim_end_matches("anchor");
+        let lane = i32::try_from(lane).unwrap_or_default();
+        let progress = subscriber
+            .query_one(PROGRESS, &[&self.stream.name, &lane])
+            .await;
+        let Ok(Some(applied)) = progress.map(|row| row.get::<_, Option<PgLsn>>(0)) else {
+            return Lsn::INVALID;
+        };
+        // The answer does not matter: to give it, the server flushes every commit of the origin,
+        // and the one that showed us its progress is among them.
+        match subscriber.query(FLUSH, &[&origins]).await {
+            Ok(_) => Lsn(applied.into()),
             Err(_) => Lsn::INVALID,
         }
     }

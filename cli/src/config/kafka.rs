@@ -3,8 +3,8 @@
 //! Owns which properties may be set. A property passes through untouched unless a promise or a
 //! memory bound stands on its value: those are forced, and typing another value is refused (the
 //! forced one may be typed, it changes nothing). The producer knows which those are for itself; the
-//! rest stand here. Whether a value is right librdkafka says itself: each is tried on a configuration
-//! object of the linked library, which opens no connection.
+//! rest stand here. Whether a value is right librdkafka says itself: each is tried on a
+//! configuration object of the linked library, which opens no connection.
 
 use std::collections::BTreeMap;
 

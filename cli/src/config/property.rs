@@ -3,8 +3,8 @@
 //! Owns the lists and nothing else: what may be set is in [`super::kafka`], whether a value is
 //! right is librdkafka's own word. The lists are needed for two things the library cannot be asked:
 //! which client a property belongs to (the other one would warn of it), and which known name an
-//! unknown one was meant to be. Call-backs, handles and plug-ins are no text and not in the lists. A
-//! test asks the linked library for each of them.
+//! unknown one was meant to be. Call-backs, handles and plug-ins are no text and not in the lists.
+//! A test asks the linked library for each of them.
 
 /// Which client takes a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

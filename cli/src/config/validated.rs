@@ -3,8 +3,8 @@
 //! Owns the rules between keys and the filling of what producer and consumer are told. Does not
 //! know files or variables beyond the name of the place a value came from, nor how the text of one
 //! value is read ([`super::value`]). Collects violations and never stops at the first: a reader of
-//! a wrong value returns the kind's empty one, so that the checks after it go on; such a value never
-//! leaves [`validate`].
+//! a wrong value returns the kind's empty one, so that the checks after it go on; such a value
+//! never leaves [`validate`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

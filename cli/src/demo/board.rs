@@ -1,8 +1,8 @@
 //! The line a second: how many transactions are where, and how far behind the subscriber is.
 //!
 //! All of it is asked of the servers, but for "in the log", which the producer counts: what has
-//! been committed, what a reader of the subscriber sees of it, and the age of the newest transaction
-//! it sees against the newest on the publisher.
+//! been committed, what a reader of the subscriber sees of it, and the age of the newest
+//! transaction it sees against the newest on the publisher.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ const APPLIED: &str = "
 SELECT coalesce((SELECT sum(done) FROM walbraid_demo.shopper)::bigint
                 + (SELECT sum(beat) FROM walbraid_demo.probe)::bigint, 0),
        (SELECT extract(epoch FROM max(at))::float8 FROM walbraid_demo.shopper),
-       (SELECT max(pg_catalog.pg_replication_origin_progress(roname, false))
-        FROM pg_catalog.pg_replication_origin WHERE roname LIKE 'walbraid\\_%\\_demo\\_%')";
+       (SELECT max(p.end_lsn) FROM walbraid.progress p JOIN walbraid.lanes l ON l.id = p.lane_id
+        WHERE l.stream = 'demo')";
 
 /// The board and what it asks.
 pub(super) struct Board {

@@ -157,8 +157,10 @@ macro_rules! statements {
 }
 
 statements! {
-    take = "UPDATE walbraid_demo.product SET stock = stock - $2 WHERE id = $1 RETURNING price_cents";
-    describe = "UPDATE walbraid_demo.product SET description = $2, rating = rating + 0.1 WHERE id = $1";
+    take = "UPDATE walbraid_demo.product SET stock = stock - $2 WHERE id = $1
+            RETURNING price_cents";
+    describe = "UPDATE walbraid_demo.product SET description = $2, rating = rating + 0.1
+                WHERE id = $1";
     reprice = "UPDATE walbraid_demo.product SET price_cents = price_cents + $3
                WHERE id BETWEEN $1 AND $2 AND price_cents + $3 > 0";
     pay = "UPDATE walbraid_demo.customer SET balance_cents = balance_cents - $2
@@ -172,7 +174,8 @@ statements! {
                 VALUES ($1, $2, $3, 'placed', clock_timestamp())";
     progress = "UPDATE walbraid_demo.purchase SET state = 'paid' WHERE id = $1";
     line = "INSERT INTO walbraid_demo.purchase_line VALUES ($1, $2, $3, $4, $5)";
-    payment = "INSERT INTO walbraid_demo.payment VALUES ($1, $2, $3, decode(md5(($1::bigint)::text), 'hex'))";
+    payment = "INSERT INTO walbraid_demo.payment
+               VALUES ($1, $2, $3, decode(md5(($1::bigint)::text), 'hex'))";
     unpay = "DELETE FROM walbraid_demo.payment WHERE purchase_id = $1
              RETURNING till_id, amount_cents";
     unline = "DELETE FROM walbraid_demo.purchase_line WHERE purchase_id = $1";

@@ -177,5 +177,6 @@ SELECT ((SELECT coalesce(sum(balance_cents), 0) FROM walbraid_demo.customer)
        ((SELECT coalesce(sum(balance_cents), 0) FROM walbraid_demo.till)
         - (SELECT coalesce(sum(amount_cents), 0) FROM walbraid_demo.payment))::bigint,
        ((SELECT coalesce(sum(total_cents), 0) FROM walbraid_demo.purchase)
-        - (SELECT coalesce(sum(quantity * price_cents), 0) FROM walbraid_demo.purchase_line))::bigint
+        - (SELECT coalesce(sum(quantity * price_cents), 0)
+           FROM walbraid_demo.purchase_line))::bigint
 ";

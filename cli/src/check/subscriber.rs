@@ -1,0 +1,265 @@
+//! What the consumer needs of the subscriber: to be let in, to write, its rights, its origins.
+//!
+//! Each right is tried where trying changes nothing, and asked for where it would. What `setup`
+//! does is asked for only as long as it has not been done.
+
+use tokio_postgres::error::SqlState;
+use walbraid_consumer::policy::Failure;
+use walbraid_consumer::{fence, schema, stream};
+use walbraid_schemas::{Stop, StopKind};
+
+use crate::config::Config;
+use crate::finding::Finding;
+use crate::session::{self, OrStop, Session};
+
+/// The oldest major version that can be a subscriber.
+const VERSION_MIN: u32 = 14;
+/// Origins that a stream's lane takes: its anchor's and its worker's.
+const ORIGINS: i64 = 2;
+
+/// Whether the stream is set up on this subscriber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SetUp {
+    Yes,
+    No,
+}
+
+/// Looks at everything but the tables.
+pub(super) async fn look(
+    config: &Config,
+    session: &Session,
+    findings: &mut Vec<Finding>,
+) -> Result<SetUp, Stop> {
+    let version = session.server_version();
+    if version.major < VERSION_MIN {
+        let message = format!(
+            "subscriber is PostgreSQL {}, which is too old",
+            version.major
+        );
+        let hint = format!("Versions from {VERSION_MIN} on are supported.");
+        let stop = Stop::new(StopKind::Usage, message).hint(hint);
+        findings.push(Finding::error("subscriber: server", stop));
+    }
+    findings.push(writable(session).await?);
+    findings.push(replica_role(session).await?);
+    findings.push(functions(session).await?);
+    let set_up = installed(config, session, findings).await?;
+    if set_up == SetUp::Yes {
+        findings.extend(other_owner(config, session).await?);
+    } else {
+        findings.push(origins(session).await?);
+    }
+    Ok(set_up)
+}
+
+async fn writable(session: &Session) -> Result<Finding, Stop> {
+    const SUBJECT: &str = "subscriber: writable";
+    let sql = "SELECT pg_catalog.pg_is_in_recovery(),
+                      pg_catalog.current_setting('default_transaction_read_only')::bool";
+    let row = session.query_one(sql, &[]).await.or_stop("subscriber")?;
+    if row.get(0) {
+        let stop = Stop::new(StopKind::SubscriberReadOnly, "subscriber is a stand-by")
+            .hint("Name the primary, or every host with target_session_attrs=read-write.");
+        return Ok(Finding::error(SUBJECT, stop));
+    }
+    if row.get(1) {
+        // An apply session sets it off for itself; a person who set it may not want that.
+        return Ok(Finding::warning(
+            SUBJECT,
+            "default_transaction_read_only is on for this role or database",
+            "The consumer turns it off for its own sessions.",
+        ));
+    }
+    Ok(Finding::good(SUBJECT, ""))
+}
+
+/// The triggers and foreign keys of the publisher have done their work already.
+async fn replica_role(session: &Session) -> Result<Finding, Stop> {
+    const SUBJECT: &str = "subscriber: session_replication_role";
+    let tried = session
+        .batch_execute("BEGIN; SET LOCAL session_replication_role = replica; ROLLBACK")
+        .await;
+    let Err(error) = tried else {
+        return Ok(Finding::good(SUBJECT, ""));
+    };
+    let refused = error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+    // The error aborted the transaction; the next look must not be in it.
+    session
+        .batch_execute("ROLLBACK")
+        .await
+        .or_stop("subscriber")?;
+    if !refused {
+        return Err(session::stop("subscriber", &error.into()));
+    }
+    let role = role(session).await?;
+    let hint = match session.server_version().major {
+        ..15 => "On PostgreSQL 14 only a superuser may set it.".to_owned(),
+        _ => format!("GRANT SET ON PARAMETER session_replication_role TO {role};"),
+    };
+    let message = format!("role {role} may not set session_replication_role");
+    Ok(Finding::error(
+        SUBJECT,
+        Stop::new(StopKind::MissingRight, message).hint(hint),
+    ))
+}
+
+async fn functions(session: &Session) -> Result<Finding, Stop> {
+    const SUBJECT: &str = "subscriber: replication origin functions";
+    let sql = "SELECT name FROM pg_catalog.unnest($1::text[]) AS f (name)
+               WHERE NOT pg_catalog.has_function_privilege(name, 'EXECUTE')";
+    let rows = session
+        .query(sql, &[&schema::FUNCTIONS])
+        .await
+        .or_stop("subscriber")?;
+    let missing: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    if missing.is_empty() {
+        return Ok(Finding::good(SUBJECT, ""));
+    }
+    let role = role(session).await?;
+    let message = format!("role {role} may not call {}", missing.join(", "));
+    let hint = format!(
+        "GRANT EXECUTE ON FUNCTION {} TO {role};",
+        missing.join(", ")
+    );
+    Ok(Finding::error(
+        SUBJECT,
+        Stop::new(StopKind::MissingRight, message).hint(hint),
+    ))
+}
+
+/// The schema and the stream in it: their rights when they are there, the right to make them if
+/// not.
+async fn installed(
+    config: &Config,
+    session: &Session,
+    findings: &mut Vec<Finding>,
+) -> Result<SetUp, Stop> {
+    const SUBJECT: &str = "subscriber: schema walbraid";
+    let role = role(session).await?;
+    let missing = |message: String, hint: String| {
+        Finding::error(
+            SUBJECT,
+            Stop::new(StopKind::MissingRight, message).hint(hint),
+        )
+    };
+    let there = "SELECT pg_catalog.to_regnamespace('walbraid') IS NOT NULL";
+    if !session
+        .query_one(there, &[])
+        .await
+        .or_stop("subscriber")?
+        .get::<_, bool>(0)
+    {
+        let may =
+            "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')";
+        findings.push(match session.query_one(may, &[]).await.or_stop("subscriber")?.get(0) {
+            true => Finding::good(SUBJECT, "not there; walbraid setup makes it"),
+            false => missing(
+                format!("role {role} may not make the schema walbraid"),
+                format!(
+                    "GRANT CREATE ON DATABASE … TO {role}; or run setup with a role that may, by \
+                     --set subscriber.url=…"
+                ),
+            ),
+        });
+        return Ok(SetUp::No);
+    }
+    let rights = "SELECT pg_catalog.has_schema_privilege('walbraid', 'USAGE')
+                     AND pg_catalog.has_table_privilege('walbraid.streams', 'SELECT')
+                     AND pg_catalog.has_table_privilege('walbraid.lanes', 'SELECT')
+                     AND pg_catalog.has_table_privilege('walbraid.lanes', 'UPDATE')
+                     AND pg_catalog.has_table_privilege('walbraid.progress', 'SELECT')
+                     AND pg_catalog.has_table_privilege('walbraid.progress', 'INSERT')
+                     AND pg_catalog.has_table_privilege('walbraid.progress', 'DELETE')";
+    let may = match session.query_one(rights, &[]).await {
+        Ok(row) => row.get(0),
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => false,
+        Err(error) => return Err(error).or_stop("subscriber"),
+    };
+    if !may {
+        findings.push(missing(
+            format!("role {role} may not use the schema walbraid"),
+            format!(
+                "GRANT USAGE ON SCHEMA walbraid TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA \
+                 walbraid TO {role}; GRANT UPDATE ON walbraid.lanes TO {role}; GRANT INSERT, \
+                 DELETE ON walbraid.progress TO {role};"
+            ),
+        ));
+        return Ok(SetUp::No);
+    }
+    schema::require(session).await.map_err(Failure::into_stop)?;
+    findings.push(Finding::good(SUBJECT, ""));
+    let found = stream::find(session, &config.stream)
+        .await
+        .map_err(Failure::into_stop)?;
+    Ok(if found.is_some() {
+        SetUp::Yes
+    } else {
+        SetUp::No
+    })
+}
+
+async fn origins(session: &Session) -> Result<Finding, Stop> {
+    const SUBJECT: &str = "subscriber: replication origins";
+    let setting = match session.server_version().major {
+        ..18 => "max_replication_slots",
+        _ => "max_active_replication_origins",
+    };
+    let sql = "SELECT pg_catalog.current_setting($1)::int8,
+                      (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_origin)";
+    let row = session
+        .query_one(sql, &[&setting])
+        .await
+        .or_stop("subscriber")?;
+    let (allowed, there): (i64, i64) = (row.get(0), row.get(1));
+    if allowed - there >= ORIGINS {
+        return Ok(Finding::good(
+            SUBJECT,
+            format!("{there} of {allowed} are there"),
+        ));
+    }
+    let message = format!("{there} replication origins are there and {allowed} can be in use");
+    Ok(Finding::error(
+        SUBJECT,
+        Stop::new(StopKind::OriginLimit, message)
+            .detail(format!("A stream takes {ORIGINS}."))
+            .hint(format!("Raise {setting} on the subscriber and restart it.")),
+    ))
+}
+
+/// Who takes a lane over ends the former owner's sessions, which takes its role or a right.
+async fn other_owner(config: &Config, session: &Session) -> Result<Option<Finding>, Stop> {
+    const SUBJECT: &str = "subscriber: sessions of the lane's owner";
+    let sql = "SELECT DISTINCT a.usename::text
+               FROM walbraid.lanes l
+               JOIN pg_catalog.pg_locks k ON k.locktype = 'advisory' AND k.granted
+                AND k.classid = $2::int4::oid AND k.objid = l.id::oid
+                AND k.database = (SELECT oid FROM pg_catalog.pg_database
+                                  WHERE datname = pg_catalog.current_database())
+               JOIN pg_catalog.pg_stat_activity a ON a.pid = k.pid
+               WHERE l.stream = $1
+                 AND NOT pg_catalog.pg_has_role(a.usesysid, 'MEMBER')
+                 AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'MEMBER')";
+    let rows = session
+        .query(sql, &[&config.stream, &fence::LOCK_CLASS])
+        .await;
+    let rows = rows.or_stop("subscriber")?;
+    let Some(owner) = rows.first().map(|row| row.get::<_, String>(0)) else {
+        return Ok(None);
+    };
+    let role = role(session).await?;
+    let message = format!("role {role} may not end the sessions of role \"{owner}\"");
+    Ok(Some(Finding::warning(
+        SUBJECT,
+        format!("{message}, which consumes the stream now"),
+        format!("Use the same role for every consumer, or GRANT pg_signal_backend TO {role};"),
+    )))
+}
+
+async fn role(session: &Session) -> Result<String, Stop> {
+    let sql = "SELECT pg_catalog.quote_ident(current_user)";
+    Ok(session
+        .query_one(sql, &[])
+        .await
+        .or_stop("subscriber")?
+        .get(0))
+}
