@@ -121,14 +121,20 @@ impl Bed {
 
     /// Sets up the pipeline and starts both processes.
     pub async fn pipeline_with(&self, config: &Config) -> Pipeline {
+        let mut pipeline = self.set_up(config).await;
+        pipeline.start_producer();
+        pipeline.start_consumer();
+        pipeline
+    }
+
+    /// Sets up the pipeline and starts nothing.
+    pub async fn set_up(&self, config: &Config) -> Pipeline {
         let config = self.write(config, "walbraid");
         run(&config, &["setup"]).await.expect(0);
-        let producer = Some(Process::start(&config, &["produce"]));
-        let consumer = Some(Process::start(&config, &["consume"]));
         Pipeline {
             config,
-            producer,
-            consumer,
+            producer: None,
+            consumer: None,
         }
     }
 }

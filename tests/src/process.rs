@@ -30,7 +30,8 @@ pub struct Outcome {
 impl Outcome {
     /// Fails the test unless the command ended with `code`.
     pub fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "standard error:\n{}", self.stderr);
+        let Self { stdout, stderr, .. } = &self;
+        assert_eq!(self.code, code, "it wrote:\n{stdout}\n{stderr}");
         self
     }
 }

@@ -135,6 +135,18 @@ impl Topic {
             .unwrap();
     }
 
+    /// How many members a group has, those that stand by included.
+    pub async fn members(&self, group: &str) -> usize {
+        let (topic, group) = (self.clone(), group.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = topic.client().create().unwrap();
+            let list = consumer.fetch_group_list(Some(&group), REQUEST).unwrap();
+            list.groups().iter().map(|each| each.members().len()).sum()
+        })
+        .await
+        .unwrap()
+    }
+
     /// The offset that a group has committed on the first partition.
     pub async fn committed(&self, group: &str) -> Option<i64> {
         let (topic, group) = (self.clone(), group.to_owned());

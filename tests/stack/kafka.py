@@ -78,7 +78,8 @@ def _initialize(stack):
         broker=stack.ports["kafka"], controller=stack.ports["kafka_controller"], data=data,
     ), encoding="utf-8")
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = _java(stack, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", properties)
+    command = _java(stack, "kafka.tools.StorageTool", "format",
+                    f"--cluster-id={cluster}", "--config", properties)
     result = subprocess.run(
         [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False)

@@ -11,8 +11,8 @@ async fn a_row_that_the_subscriber_refuses_stops_at_its_transaction() {
         .await
         .run("ALTER TABLE t ADD CONSTRAINT v_is_small CHECK (v < 10)")
         .await;
-    let mut pipeline = bed.pipeline().await;
-    pipeline.consumer.take().unwrap().terminate().await;
+    let mut pipeline = bed.set_up(&bed.config()).await;
+    pipeline.start_producer();
     let publisher = bed.publisher().await;
     for id in 0..20 {
         publisher

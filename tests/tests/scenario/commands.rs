@@ -3,6 +3,7 @@
 use serde_json::Value;
 use walbraid_tests::bed::Bed;
 use walbraid_tests::process::{Process, run};
+use walbraid_tests::wait::{PATIENCE, until};
 
 #[tokio::test]
 async fn setup_is_safe_to_run_twice_and_teardown_removes_exactly_that() {
@@ -57,9 +58,14 @@ async fn status_shows_where_a_stream_is() {
     let mut pipeline = bed.pipeline().await;
     bed.publisher().await.run("INSERT INTO t VALUES (1)").await;
     pipeline.catch_up().await;
-    let status = pipeline.run(&["status", "--json"]).await.expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).unwrap();
-    let lane = find_lane(&status).unwrap_or_else(|| panic!("no lane in {status}"));
+    // The counters of a lane are written once a second.
+    let lane = until("the transaction is counted", PATIENCE, async || {
+        let status = pipeline.run(&["status", "--json"]).await.expect(0);
+        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        let lane = find_lane(&status).unwrap_or_else(|| panic!("no lane in {status}"));
+        (lane["transactions_applied"] == 1).then(|| lane.clone())
+    })
+    .await;
     for key in [
         "state",
         "since",
@@ -74,7 +80,6 @@ async fn status_shows_where_a_stream_is() {
     ] {
         assert!(lane.get(key).is_some(), "{key} is missing in {lane}");
     }
-    assert_eq!(lane["transactions_applied"], 1);
     assert_eq!(lane["state"], "running");
     pipeline.terminate().await;
 }
@@ -117,7 +122,11 @@ async fn a_second_member_stands_by_and_takes_over() {
     config.text("kafka", "group.instance.id", "second");
     let second = bed.write(&config, "second");
     let stand_by = Process::start(&second, &["consume"]);
-    stand_by.wait_for_log("stand").await;
+    let group = format!("walbraid.{}", bed.name);
+    until("two members", PATIENCE, async || {
+        (bed.topic.members(&group).await == 2).then_some(())
+    })
+    .await;
     publisher.run("INSERT INTO t VALUES (2)").await;
     pipeline.catch_up().await;
     pipeline.consumer.take().unwrap().kill().await;

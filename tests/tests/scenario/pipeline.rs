@@ -41,8 +41,8 @@ async fn each_transaction_is_one_target_transaction_where_the_group_is_one() {
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
     let mut config = bed.config();
     config.set("consumer", "group", 1);
-    let mut pipeline = bed.pipeline_with(&config).await;
-    pipeline.consumer.take().unwrap().terminate().await;
+    let mut pipeline = bed.set_up(&config).await;
+    pipeline.start_producer();
     let publisher = bed.publisher().await;
     for id in 0..200 {
         let insert = format!("INSERT INTO t VALUES ({id}, 0), (-{id} - 1, 0)");
