@@ -75,9 +75,9 @@
 //! 10. *The truncated head.* Retention removed the place where P was taken. The reader starts at
 //!     the log's first record and cannot go back. It goes on only if that record shows that it
 //!     follows P in P's own view (`previous = P`, same options), otherwise it stops: the log is
-//!     truncated. Known limit: if the removed stretch held links the reader had not taken, *and*
-//!     the options changed there and changed back, the loss is not seen. Two things that
-//!     operations must keep apart anyway: retention above the lag, options stable.
+//!     truncated. Known limit: if the options changed in the removed stretch, or right behind it,
+//!     the reader may read that stretch in another view than readers before it did. It is read
+//!     whole, in one view; which one, the log no longer tells.
 //! 11. *The lost tail.* Kafka lost acknowledged records (an unclean election). The producer goes
 //!     on, and its next link names a predecessor above K: rule 3. If it restarted meanwhile, its
 //!     C is above K: rule 2 (and [`Tail`] finds no record at C: it stops before it claims to
@@ -93,6 +93,8 @@
 mod position;
 mod reader;
 mod refusal;
+#[cfg(test)]
+mod script;
 #[cfg(test)]
 mod stories;
 mod tail;

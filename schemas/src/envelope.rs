@@ -13,6 +13,7 @@
 //! the payload's allocation. Numbers that PostgreSQL has unsigned (LSN, xid) are Avro `long`s.
 
 mod codec;
+mod form;
 
 use bytes::Bytes;
 

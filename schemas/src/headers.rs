@@ -4,9 +4,7 @@
 //! without Avro (and for a seek, which can go by them). The envelope is the truth: a reader of
 //! the chain never needs a header.
 
-use std::fmt::Write as _;
-
-use crate::{Body, Envelope, Incarnation, Lsn};
+use crate::{Body, Envelope, Incarnation};
 
 /// `claim`, `heartbeat`, `notice`, `part`: see [`kind_of`].
 pub const KIND: &str = "walbraid.kind";
@@ -33,10 +31,10 @@ pub fn kind_of(envelope: &Envelope) -> &'static str {
 pub fn of(envelope: &Envelope) -> [(&'static str, String); 5] {
     [
         (KIND, kind_of(envelope).to_owned()),
-        (CLAIM_OFFSET, number(envelope.claim_offset)),
-        (SEQ, number(envelope.seq)),
-        (END_LSN, lsn(envelope.end_lsn)),
-        (PREVIOUS_END_LSN, lsn(envelope.previous_end_lsn)),
+        (CLAIM_OFFSET, envelope.claim_offset.to_string()),
+        (SEQ, envelope.seq.to_string()),
+        (END_LSN, envelope.end_lsn.to_string()),
+        (PREVIOUS_END_LSN, envelope.previous_end_lsn.to_string()),
     ]
 }
 
@@ -45,13 +43,33 @@ pub fn key(stream: &str, incarnation: Incarnation) -> String {
     format!("{stream}/{incarnation}")
 }
 
-fn number(value: i64) -> String {
-    value.to_string()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Heartbeat, Lsn};
 
-fn lsn(value: Lsn) -> String {
-    let mut text = String::with_capacity(17);
-    // Writing into a String cannot fail.
-    let _ = write!(text, "{value}");
-    text
+    #[test]
+    fn text_of_a_record() {
+        let record = Envelope {
+            incarnation: Incarnation([0x1F; 16]),
+            timeline: 1,
+            claim_offset: -1,
+            options_hash: 0,
+            seq: 12,
+            end_lsn: Lsn(0x16_B374_D848),
+            previous_end_lsn: Lsn(0),
+            body: Body::Heartbeat(Heartbeat {}),
+        };
+        let headers = of(&record).map(|(name, value)| format!("{name}={value}"));
+        let expected = [
+            "walbraid.kind=heartbeat",
+            "walbraid.claim-offset=-1",
+            "walbraid.seq=12",
+            "walbraid.end-lsn=16/B374D848",
+            "walbraid.previous-end-lsn=0/0",
+        ];
+        assert_eq!(headers, expected);
+        let key = key("shop", record.incarnation);
+        assert_eq!(key, "shop/1f1f1f1f-1f1f-1f1f-1f1f-1f1f1f1f1f1f");
+    }
 }
