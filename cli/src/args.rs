@@ -105,6 +105,9 @@ pub(crate) struct Demo {
     /// Transactions a second
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = number(1))]
     pub(crate) rate: u64,
+    /// Runs one part, on the pipeline of the configuration, which somebody else runs
+    #[arg(long, value_enum, value_name = "PART")]
+    pub(crate) only: Option<Part>,
     /// Leaves everything running and says how to look at it
     #[arg(long)]
     pub(crate) keep: bool,
@@ -127,6 +130,15 @@ pub(crate) struct Demo {
 
 fn number(least: u64) -> RangedU64ValueParser {
     RangedU64ValueParser::new().range(least..)
+}
+
+/// A part of the demo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Makes the shop's tables on both sides, and the publication
+    Shop,
+    /// Stocks the shop, runs the load, and compares both sides
+    Load,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,15 +3,18 @@
 //! Reads top to bottom in [`show`]: tables on both sides, `setup`, producer and consumer as
 //! processes of their own, a load, a consumer killed and started again, the drain, a comparison of
 //! every table. Meanwhile a second reader watches the shop's money on the subscriber ([`audit`])
-//! and a probe measures how long a commit takes to be seen ([`probe`]).
+//! and a probe measures how long a commit takes to be seen ([`probe`]). With `--only` a part of it
+//! runs against a pipeline that stands already.
 //!
 //! Everything it makes carries a name of its own (`walbraid_demo`) and is removed at the end unless
-//! `--keep` is given; a schema of that name that it did not make is left alone and refused.
+//! `--keep` is given or the sides differ; a schema of that name that it did not make is left alone
+//! and refused.
 
 mod audit;
 mod board;
 mod compare;
 mod crowd;
+mod kill;
 mod load;
 mod outcome;
 mod probe;
@@ -25,117 +28,96 @@ use std::time::Duration;
 use tokio::time::Instant;
 use walbraid_schemas::{Stop, StopKind};
 
-use crate::args::Demo;
-use crate::config::{self, Config};
+use crate::args::{Demo, Part};
+use crate::config::Config;
 use crate::output::line;
-use crate::session::{self, OrStop, Session};
+use crate::session::{self, OrStop};
 use crate::{setup, teardown, wait};
 
 use board::Board;
 use crowd::{Crowd, SHOPPERS};
-use outcome::Outcome;
-use process::Process;
+use kill::Kill;
+use outcome::{Outcome, Verdict};
+use process::Pipeline;
 use servers::Servers;
 
 const DRAIN_TIMEOUT_S: u64 = 300;
-const OUTAGE_MS: u64 = 1_000;
 
 /// Runs the demo; an error means that a promise was not kept or something was in the way.
 pub(crate) async fn run(options: &Demo) -> Result<(), Stop> {
     let servers = Servers::named(options)?;
     let directory = servers.directory(options)?;
     let config = servers.write_configuration(&directory)?;
-    let mut producer = Process::new("produce", &directory, &["metrics.listen=127.0.0.1:0"]);
-    let mut consumer = Process::new("consume", &directory, &[]);
+    let mut pipeline = Pipeline::new(&directory);
     let shown = tokio::select! {
-        shown = show(options, &config, &mut producer, &mut consumer) => shown,
+        shown = show(options, &config, &mut pipeline) => shown,
         _ = tokio::signal::ctrl_c() => Err(Stop::new(StopKind::Internal, "demo was interrupted")),
     };
+    let logs = directory.display();
     if options.keep {
-        look_at_it(&directory, &config, producer, consumer);
-        return shown;
+        look_at_it(&directory, &config, pipeline);
+        return shown.and_then(Verdict::into_result);
     }
-    consumer.end().await;
-    producer.end().await;
-    match (shown, clean(&config).await) {
-        // What was made is kept for a look at what went wrong with it; so are the logs.
-        (Ok(()), Ok(())) => std::fs::remove_dir_all(&directory).map_err(|error| {
-            let directory = directory.display();
-            Stop::new(
-                StopKind::Internal,
-                format!("cannot remove {directory}: {error}"),
-            )
-        }),
-        (Ok(()), Err(stop)) => Err(stop),
-        (Err(stop), _) => {
-            line(format_args!("logs are in {}", directory.display()));
+    pipeline.end().await;
+    match shown {
+        Ok(Verdict::Equal) => {
+            clean(&config).await?;
+            std::fs::remove_dir_all(&directory).map_err(|error| {
+                Stop::new(StopKind::Internal, format!("cannot remove {logs}: {error}"))
+            })
+        }
+        Ok(Verdict::Broken(stop)) => {
+            line(format_args!(
+                "both sides are left as they are; logs are in {logs}"
+            ));
+            Err(stop)
+        }
+        Err(stop) => {
+            line(format_args!("logs are in {logs}"));
+            // The first error is the one to tell.
+            if let Err(second) = clean(&config).await {
+                tracing::warn!("could not clean up: {}", second.message);
+            }
             Err(stop)
         }
     }
 }
 
-async fn show(
-    options: &Demo,
-    config: &Config,
-    producer: &mut Process,
-    consumer: &mut Process,
-) -> Result<(), Stop> {
-    let publisher = session::publisher(config, "walbraid demo").await?;
-    let subscriber = session::subscriber(config, "walbraid demo").await?;
+async fn show(options: &Demo, config: &Config, pipeline: &mut Pipeline) -> Result<Verdict, Stop> {
     line("making the shop on both sides");
-    refuse_foreign(&publisher, "publisher").await?;
-    refuse_foreign(&subscriber, "subscriber").await?;
+    shop::refuse_foreign(config).await?;
     clean(config).await?;
-    execute(&publisher, &[shop::CREATE, shop::PUBLISH]).await?;
-    execute(&subscriber, &[shop::CREATE]).await?;
-
+    shop::open(config).await?;
     line("walbraid setup");
     setup::run(config).await?;
     line("walbraid produce, walbraid consume: two processes");
-    producer.start()?;
-    consumer.start()?;
-
-    execute(&publisher, &[&shop::fill(SHOPPERS)]).await?;
-    arrived(config, producer, consumer).await?;
-    let outcome = under_load(options, config, producer, consumer).await?;
-    let tables = compare::compare(&publisher, &subscriber)
-        .await
-        .or_stop("publisher")?;
-    outcome.tell();
-    outcome.judge(&tables)
+    pipeline.start()?;
+    under_load(options, config, Some(pipeline)).await
 }
 
-/// Waits for the first stock, so that the load begins with both sides alike.
-async fn arrived(
-    config: &Config,
-    producer: &mut Process,
-    consumer: &mut Process,
-) -> Result<(), Stop> {
-    let drained = drained(config);
-    tokio::pin!(drained);
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        tokio::select! {
-            drained = &mut drained => return drained,
-            _ = second.tick() => {
-                producer.check()?;
-                consumer.check()?;
-            }
-        }
+/// Runs one part, on a pipeline that somebody else runs.
+pub(crate) async fn run_part(options: &Demo, part: Part, config: &Config) -> Result<(), Stop> {
+    match part {
+        Part::Shop => shop::open(config).await,
+        Part::Load => under_load(options, config, None).await?.into_result(),
     }
 }
 
-/// The load, the kill, the drain, with a line each second.
+/// First stock, load, kill, drain, comparison, with a line each second.
 async fn under_load(
     options: &Demo,
     config: &Config,
-    producer: &mut Process,
-    consumer: &mut Process,
-) -> Result<Outcome, Stop> {
-    let mut board = Board::open(config, producer.log()).await?;
+    mut pipeline: Option<&mut Pipeline>,
+) -> Result<Verdict, Stop> {
+    shop::fill(config).await?;
+    // Both sides are alike when the load begins.
+    drain(config, &mut pipeline, async || Ok(())).await?;
+    let log = pipeline
+        .as_ref()
+        .map(|pipeline| pipeline.producer.log().to_owned());
+    let board = Board::open(config, log).await?;
     line(format_args!(
-        "{SHOPPERS} shoppers, {} transactions a second, for {} s; the consumer is killed at half \
-         time",
+        "{SHOPPERS} shoppers, {} transactions a second, for {} s",
         options.rate, options.seconds
     ));
     let mut crowd = Crowd::enter(options, config).await?;
@@ -146,150 +128,72 @@ async fn under_load(
     while crowd.began.elapsed() < duration {
         second.tick().await;
         line(board.show(&crowd.load).await?);
-        producer.check()?;
-        consumer.check()?;
-        kill.step(consumer).await?;
+        if let Some(pipeline) = pipeline.as_deref_mut() {
+            pipeline.check()?;
+            kill.step(&mut pipeline.consumer).await?;
+        }
     }
-    kill.finish(consumer).await?;
+    if let Some(pipeline) = pipeline.as_deref_mut() {
+        kill.finish(&mut pipeline.consumer).await?;
+    }
     let load = crowd.leave().await?;
     line("load stopped; draining");
-    let drain_began = Instant::now();
-    let drained = drained(config);
-    tokio::pin!(drained);
-    loop {
-        tokio::select! {
-            drained = &mut drained => {
-                drained?;
-                break;
-            }
-            _ = second.tick() => {
-                line(board.show(&crowd.load).await?);
-                producer.check()?;
-                consumer.check()?;
-            }
-        }
-    }
-    let drain = drain_began.elapsed();
-    Ok(Outcome {
+    let began = Instant::now();
+    drain(config, &mut pipeline, async || {
+        Ok(line(board.show(&crowd.load).await?))
+    })
+    .await?;
+    let drain = began.elapsed();
+    let outcome = Outcome {
         load,
         drain,
-        killed: kill.due,
+        killed: kill.killed(),
         found: crowd.found().await?,
-    })
-}
-
-async fn drained(config: &Config) -> Result<(), Stop> {
-    wait::wait(config, None, Some(Duration::from_secs(DRAIN_TIMEOUT_S)))
+    };
+    outcome.tell();
+    let publisher = session::publisher(config, "walbraid demo").await?;
+    let subscriber = session::subscriber(config, "walbraid demo").await?;
+    let tables = compare::compare(&publisher, &subscriber)
         .await
-        .map(|_| ())
+        .or_stop("demo")?;
+    Ok(outcome.judge(&tables))
 }
 
-/// The consumer is killed once, and started again a little later.
-struct Kill {
-    due: Instant,
-    state: KillState,
-}
-
-enum KillState {
-    Waiting,
-    Killed { restart: Instant },
-    Over,
-}
-
-impl Kill {
-    fn at(due: Instant) -> Self {
-        Self {
-            due,
-            state: KillState::Waiting,
+/// Waits until the subscriber has everything; looks after the processes meanwhile.
+async fn drain(
+    config: &Config,
+    pipeline: &mut Option<&mut Pipeline>,
+    mut each_second: impl AsyncFnMut() -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let drained = wait::wait(config, None, Some(Duration::from_secs(DRAIN_TIMEOUT_S)));
+    tokio::pin!(drained);
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.tick().await;
+    loop {
+        tokio::select! {
+            drained = &mut drained => return drained.map(|_| ()),
+            _ = second.tick() => {}
         }
-    }
-
-    /// Does what is due.
-    async fn step(&mut self, consumer: &mut Process) -> Result<(), Stop> {
-        match self.state {
-            KillState::Waiting if Instant::now() >= self.due => {
-                line(format_args!(
-                    "        kill -9 {}  (the consumer)",
-                    pid(consumer)
-                ));
-                consumer.kill().await?;
-                self.due = Instant::now();
-                let restart = self.due + Duration::from_millis(OUTAGE_MS);
-                self.state = KillState::Killed { restart };
-            }
-            KillState::Killed { restart } if Instant::now() >= restart => {
-                self.finish(consumer).await?;
-            }
-            KillState::Waiting | KillState::Killed { .. } | KillState::Over => {}
+        each_second().await?;
+        if let Some(pipeline) = pipeline.as_deref_mut() {
+            pipeline.check()?;
         }
-        Ok(())
-    }
-
-    /// Leaves no consumer that is killed and not started.
-    async fn finish(&mut self, consumer: &mut Process) -> Result<(), Stop> {
-        if let KillState::Killed { restart } = self.state {
-            tokio::time::sleep_until(restart).await;
-            consumer.start()?;
-            line(format_args!("        started again: {}", pid(consumer)));
-            self.state = KillState::Over;
-        }
-        Ok(())
-    }
-}
-
-fn pid(process: &Process) -> String {
-    process
-        .pid()
-        .map_or_else(|| "?".to_owned(), |pid| pid.to_string())
-}
-
-async fn execute(session: &Session, scripts: &[&str]) -> Result<(), Stop> {
-    for script in scripts {
-        session.batch_execute(script).await.or_stop("publisher")?;
-    }
-    Ok(())
-}
-
-/// A schema of our name that we did not make is not ours to drop.
-async fn refuse_foreign(session: &Session, server: &str) -> Result<(), Stop> {
-    let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace'), '')
-               FROM pg_catalog.pg_namespace WHERE nspname = $1";
-    let found = session
-        .query_opt(sql, &[&shop::SCHEMA])
-        .await
-        .or_stop("publisher")?;
-    match found {
-        Some(row) if !row.get::<_, &str>(0).starts_with("walbraid demo") => {
-            let message = format!(
-                "schema \"{}\" of the {server} is not the demo's",
-                shop::SCHEMA
-            );
-            Err(Stop::new(StopKind::Usage, message).hint("Drop or rename it."))
-        }
-        _ => Ok(()),
     }
 }
 
 /// Removes what a demo made, this one or one before.
 async fn clean(config: &Config) -> Result<(), Stop> {
     teardown::remove(config).await?;
-    let publisher = session::publisher(config, "walbraid demo").await?;
-    let subscriber = session::subscriber(config, "walbraid demo").await?;
-    execute(&publisher, &[shop::UNPUBLISH, shop::DROP]).await?;
-    execute(&subscriber, &[shop::DROP]).await
+    shop::close(config).await
 }
 
-fn look_at_it(directory: &Path, config: &Config, producer: Process, consumer: Process) {
+fn look_at_it(directory: &Path, config: &Config, pipeline: Pipeline) {
     let file = directory.join("walbraid.toml");
     let file = file.display();
     let logs = directory.display();
     let program = std::env::current_exe().unwrap_or_else(|_| "walbraid".into());
     let program = program.display();
-    let pids: Vec<String> = [producer.leave(), consumer.leave()]
-        .into_iter()
-        .flatten()
-        .map(|p| p.to_string())
-        .collect();
+    let pids: Vec<String> = pipeline.leave().iter().map(u32::to_string).collect();
     line(format_args!(
         "\nproducer and consumer of stream \"{}\" go on. To look at them:\n  \
          {program} status --config {file}\n  tail -f {logs}/*.log\nTo end them:\n  \
@@ -297,9 +201,4 @@ fn look_at_it(directory: &Path, config: &Config, producer: Process, consumer: Pr
         config.stream,
         pids.join(" ")
     ));
-}
-
-/// The configuration of the demo, read as any other.
-fn read(path: &Path) -> Result<Config, Stop> {
-    config::load(path, &[]).map_err(|invalid| Stop::new(StopKind::Usage, invalid.to_string()))
 }

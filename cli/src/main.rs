@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         }
     };
     let result = match command {
-        Command::Demo(options) => runtime
+        Command::Demo(options) if options.only.is_none() => runtime
             .block_on(demo::run(&options))
             .map(|()| ExitCode::SUCCESS),
         command => match config::load(&shared.file(), &shared.settings) {
@@ -68,7 +68,10 @@ async fn run(command: Command, config: config::Config) -> Result<ExitCode, Stop>
         Command::Status(report) => status::run(&config, report.json).await,
         Command::Wait(options) => wait::run(&config, &options).await,
         Command::Teardown => teardown::run(&config).await,
-        Command::Demo(options) => demo::run(&options).await,
+        Command::Demo(options) => match options.only {
+            Some(part) => demo::run_part(&options, part, &config).await,
+            None => demo::run(&options).await,
+        },
     };
     done.map(|()| ExitCode::SUCCESS)
 }

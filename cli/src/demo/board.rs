@@ -4,11 +4,12 @@
 //! been committed, what a reader of the subscriber sees of it, and the age of the newest
 //! transaction it sees against the newest on the publisher.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_postgres::Row;
 use tokio_postgres::types::PgLsn;
 use walbraid_schemas::Stop;
 
@@ -30,76 +31,78 @@ SELECT coalesce((SELECT sum(done) FROM walbraid_demo.shopper)::bigint
                 + (SELECT sum(beat) FROM walbraid_demo.probe)::bigint, 0),
        (SELECT extract(epoch FROM max(at))::float8 FROM walbraid_demo.shopper),
        (SELECT max(p.end_lsn) FROM walbraid.progress p JOIN walbraid.lanes l ON l.id = p.lane_id
-        WHERE l.stream = 'demo')";
+        WHERE l.stream = $1)";
 
 /// The board and what it asks.
 pub(super) struct Board {
     publisher: Session,
     subscriber: Session,
+    stream: String,
     http: reqwest::Client,
-    log: PathBuf,
-    before: Option<u64>,
+    /// The producer's log tells where its metrics are.
+    log: Option<PathBuf>,
     began: Instant,
+    /// What there was when it began: transactions committed, and in the log.
+    before: (i64, Option<u64>),
 }
 
 impl Board {
     /// A board that counts from now on.
-    pub(super) async fn open(config: &Config, log: &Path) -> Result<Self, Stop> {
+    pub(super) async fn open(config: &Config, log: Option<PathBuf>) -> Result<Self, Stop> {
         let mut board = Self {
             publisher: session::publisher(config, "walbraid board").await?,
             subscriber: session::subscriber(config, "walbraid board").await?,
+            stream: config.stream.clone(),
             http: reqwest::Client::new(),
-            log: log.to_owned(),
-            before: None,
+            log,
             began: Instant::now(),
+            before: (0, None),
         };
-        board.before = board.in_the_log().await;
+        board.before = (board.committed().await?.get(0), board.in_the_log().await);
         Ok(board)
     }
 
     /// The line of this second.
-    pub(super) async fn show(&mut self, load: &Load) -> Result<String, Stop> {
-        let applied = self
-            .subscriber
-            .query_one(APPLIED, &[])
-            .await
-            .or_stop("subscriber")?;
+    pub(super) async fn show(&self, load: &Load) -> Result<String, Stop> {
+        let applied = self.subscriber.query_one(APPLIED, &[&self.stream]).await;
+        let applied = applied.or_stop("subscriber")?;
         let in_the_log = self.in_the_log().await;
-        let committed = self
-            .publisher
-            .query_one(COMMITTED, &[])
-            .await
-            .or_stop("publisher")?;
-        let in_the_log = match (in_the_log, self.before) {
+        let committed = self.committed().await?;
+        let since = |row: &Row| {
+            let count = row.get::<_, i64>(0).saturating_sub(self.before.0);
+            grouped(count.max(0).unsigned_abs())
+        };
+        let in_the_log = match (in_the_log, self.before.1) {
             (Some(now), Some(before)) => grouped(now.saturating_sub(before)),
             _ => "?".to_owned(),
         };
         let newest: f64 = committed.get::<_, Option<f64>>(1).unwrap_or_default();
         let seen: f64 = applied.get::<_, Option<f64>>(1).unwrap_or(newest);
-        let lsn = |value: Option<PgLsn>| value.map_or(0, u64::from);
-        let wal = lsn(committed.get(2));
-        let progress = lsn(applied.get(2));
+        let lsn = |row: &Row| row.get::<_, Option<PgLsn>>(2).map_or(0, u64::from);
         Ok(format!(
-            "{:>4} s  committed {:>9}  in the log {:>9}  applied {:>9}  lag {:>6} ms {:>9}  \
-             rolled back {}",
+            "{:>4} s  committed {:>9}  in the log {in_the_log:>9}  applied {:>9}  lag {:>6} ms \
+             {:>9}  rolled back {}",
             self.began.elapsed().as_secs(),
-            grouped(committed.get::<_, i64>(0).unsigned_abs()),
-            in_the_log,
-            grouped(applied.get::<_, i64>(0).unsigned_abs()),
+            since(&committed),
+            since(&applied),
             ((newest - seen).max(0.0) * 1_000.0).round(),
-            bytes(wal.saturating_sub(progress)),
+            bytes(lsn(&committed).saturating_sub(lsn(&applied))),
             grouped(load.rolled_back.load(Ordering::Relaxed)),
         ))
     }
 
+    async fn committed(&self) -> Result<Row, Stop> {
+        self.publisher
+            .query_one(COMMITTED, &[])
+            .await
+            .or_stop("publisher")
+    }
+
     /// What the producer counts; none while it cannot be asked.
     async fn in_the_log(&self) -> Option<u64> {
-        let log = std::fs::read_to_string(&self.log).ok()?;
-        let address = log
-            .split("metrics are served at ")
-            .nth(1)?
-            .split_whitespace()
-            .next()?;
+        let log = std::fs::read_to_string(self.log.as_ref()?).ok()?;
+        let (_, address) = log.split_once("metrics are served at ")?;
+        let address = address.split_whitespace().next()?;
         let timeout = Duration::from_millis(FETCH_TIMEOUT_MS);
         let response = self.http.get(address).timeout(timeout).send().await.ok()?;
         count(&response.text().await.ok()?)

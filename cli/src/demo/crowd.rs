@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use walbraid_schemas::{Stop, StopKind};
 
 use super::audit::{self, Audit};
-use super::load::{Load, Shopper};
+use super::load::{Before, Load, Shopper};
 use super::probe::{self, Beat};
 use crate::args::Demo;
 use crate::config::Config;
@@ -59,8 +59,10 @@ impl Crowd {
         let left = session::publisher(config, "walbraid probe").await?;
         let right = session::subscriber(config, "walbraid probe").await?;
 
+        let before = Before::read(&left).await.or_stop("publisher")?;
+
         let duration = Duration::from_secs(options.seconds);
-        let load = Arc::new(Load::new(options.rate, duration));
+        let load = Arc::new(Load::new(options.rate, duration, before));
         let began = Instant::now();
         let mut shoppers = Tasks::new();
         for mut shopper in connections {

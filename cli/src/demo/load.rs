@@ -40,17 +40,37 @@ pub(super) struct Load {
     pub(super) rolled_back: AtomicU64,
 }
 
+/// The last ones of a shop that was open before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before {
+    purchase: i64,
+    customer: i32,
+}
+
+impl Before {
+    /// Asks the publisher.
+    pub(super) async fn read(publisher: &Client) -> Result<Self, Error> {
+        let sql = "SELECT (SELECT coalesce(max(id), 0) FROM walbraid_demo.purchase),
+                          (SELECT coalesce(max(id), 0) FROM walbraid_demo.customer)";
+        let row = publisher.query_one(sql, &[]).await?;
+        Ok(Self {
+            purchase: row.get(0),
+            customer: row.get(1),
+        })
+    }
+}
+
 impl Load {
-    /// A load that begins now.
-    pub(super) fn new(rate: u64, duration: Duration) -> Self {
+    /// A load that begins now, on a shop that may have been open before.
+    pub(super) fn new(rate: u64, duration: Duration, before: Before) -> Self {
         let start = Instant::now();
         Self {
             start,
             end: start + duration,
             rate,
             next: AtomicU64::new(0),
-            purchases: AtomicI64::new(1),
-            customers: AtomicI32::new(CUSTOMERS + 1),
+            purchases: AtomicI64::new(before.purchase + 1),
+            customers: AtomicI32::new(before.customer + 1),
             recent: Mutex::default(),
             committed: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
@@ -412,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_given_once() {
-        let load = Load::new(1, Duration::from_secs(1));
+        let load = Load::new(1, Duration::from_secs(1), Before::default());
         assert_eq!(load.recall(7), None);
         (0..2_000).for_each(|id| load.remember(id));
         let mut seen: Vec<i64> = std::iter::from_fn(|| load.recall(3)).collect();

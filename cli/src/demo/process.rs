@@ -15,6 +15,50 @@ use walbraid_schemas::{Stop, StopKind};
 const END_TIMEOUT_MS: u64 = 15_000;
 const TAIL_LINES: usize = 6;
 
+/// Both of them.
+pub(super) struct Pipeline {
+    /// The producer.
+    pub(super) producer: Process,
+    /// The consumer.
+    pub(super) consumer: Process,
+}
+
+impl Pipeline {
+    /// Both, not started, with their files in a directory.
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            producer: Process::new("produce", directory, &["metrics.listen=127.0.0.1:0"]),
+            consumer: Process::new("consume", directory, &[]),
+        }
+    }
+
+    /// Starts both.
+    pub(super) fn start(&mut self) -> Result<(), Stop> {
+        self.producer.start()?;
+        self.consumer.start()
+    }
+
+    /// Fails if one ended by itself.
+    pub(super) fn check(&mut self) -> Result<(), Stop> {
+        self.producer.check()?;
+        self.consumer.check()
+    }
+
+    /// Asks both to end.
+    pub(super) async fn end(&mut self) {
+        self.consumer.end().await;
+        self.producer.end().await;
+    }
+
+    /// Leaves both running when the demo ends; their process ids.
+    pub(super) fn leave(self) -> Vec<u32> {
+        [self.producer, self.consumer]
+            .iter()
+            .filter_map(Process::pid)
+            .collect()
+    }
+}
+
 /// One of the two.
 pub(super) struct Process {
     role: &'static str,
@@ -26,7 +70,7 @@ pub(super) struct Process {
 
 impl Process {
     /// A process that is not started; its role is the command's name.
-    pub(super) fn new(role: &'static str, directory: &Path, settings: &[&str]) -> Self {
+    fn new(role: &'static str, directory: &Path, settings: &[&str]) -> Self {
         Self {
             role,
             config: directory.join("walbraid.toml"),
@@ -44,8 +88,13 @@ impl Process {
         &self.log
     }
 
-    /// Its process id while it runs.
-    pub(super) fn pid(&self) -> Option<u32> {
+    /// Its process id, for people.
+    pub(super) fn name(&self) -> String {
+        self.pid()
+            .map_or_else(|| "?".to_owned(), |pid| pid.to_string())
+    }
+
+    fn pid(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 
@@ -89,7 +138,7 @@ impl Process {
     }
 
     /// Asks it to end, and kills it if it does not in time.
-    pub(super) async fn end(&mut self) {
+    async fn end(&mut self) {
         let Some(mut child) = self.child.take() else {
             return;
         };
@@ -111,11 +160,6 @@ impl Process {
             );
             let _ = child.kill().await;
         }
-    }
-
-    /// Leaves it running when the demo ends.
-    pub(super) fn leave(self) -> Option<u32> {
-        self.pid()
     }
 
     /// Fails if it ended by itself.

@@ -11,7 +11,7 @@ use walbraid_schemas::{Stop, StopKind};
 
 use super::shop::PUBLICATION;
 use crate::args::Demo;
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// Where everything is.
 pub(super) struct Servers {
@@ -77,7 +77,7 @@ impl Servers {
                 format!("cannot write {}: {error}", path.display()),
             )
         })?;
-        super::read(&path)
+        config::load(&path, &[]).map_err(|invalid| Stop::new(StopKind::Usage, invalid.to_string()))
     }
 
     fn configuration(&self) -> String {
@@ -97,7 +97,6 @@ impl Servers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
 
     #[test]
     fn the_written_configuration_is_right_whatever_the_urls_hold() {

@@ -8,6 +8,13 @@
 //! a till is a payment. [`INVARIANT`] asks for all of it in one statement, so in one snapshot: two
 //! tables of one transaction seen apart would break it.
 
+use walbraid_schemas::{Stop, StopKind};
+
+use super::crowd::SHOPPERS;
+use crate::config::Config;
+use crate::output::line;
+use crate::session::{self, OrStop, Session};
+
 /// The schema that holds everything of the demo, on both sides.
 pub(super) const SCHEMA: &str = "walbraid_demo";
 /// The publication on the publisher.
@@ -71,7 +78,7 @@ pub(super) const TABLES: &[Table] = &[
 ];
 
 /// Makes the tables, empty.
-pub(super) const CREATE: &str = "
+const CREATE: &str = "
 CREATE SCHEMA walbraid_demo;
 COMMENT ON SCHEMA walbraid_demo IS 'walbraid demo: may be dropped';
 SET search_path = walbraid_demo;
@@ -138,8 +145,8 @@ CREATE TABLE probe (
 RESET search_path;
 ";
 
-/// Publishes them. Statement by statement, since a publisher of any version knows this form.
-pub(super) const PUBLISH: &str = "
+/// Publishes them, in a form that every version knows.
+const PUBLISH: &str = "
 CREATE PUBLICATION walbraid_demo FOR TABLE
     walbraid_demo.customer, walbraid_demo.product, walbraid_demo.till, walbraid_demo.purchase,
     walbraid_demo.purchase_line, walbraid_demo.payment, walbraid_demo.visit,
@@ -147,13 +154,51 @@ CREATE PUBLICATION walbraid_demo FOR TABLE
 ";
 
 /// Removes all of it.
-pub(super) const UNPUBLISH: &str = "DROP PUBLICATION IF EXISTS walbraid_demo;";
+const UNPUBLISH: &str = "DROP PUBLICATION IF EXISTS walbraid_demo;";
 /// Removes all of it.
-pub(super) const DROP: &str = "DROP SCHEMA IF EXISTS walbraid_demo CASCADE;";
+const DROP: &str = "DROP SCHEMA IF EXISTS walbraid_demo CASCADE;";
 
-/// The first stock, in one transaction: money is all there or not there.
-pub(super) fn fill(shoppers: i32) -> String {
-    format!(
+/// Makes the tables on both sides, where they are not there already.
+pub(super) async fn open(config: &Config) -> Result<(), Stop> {
+    refuse_foreign(config).await?;
+    let publisher = session::publisher(config, "walbraid demo").await?;
+    let subscriber = session::subscriber(config, "walbraid demo").await?;
+    if comment(&subscriber).await?.is_none() {
+        execute(&subscriber, CREATE).await?;
+    }
+    // Together: a publisher with the schema has the publication.
+    if comment(&publisher).await?.is_none() {
+        execute(&publisher, &format!("BEGIN; {CREATE} {PUBLISH} COMMIT;")).await?;
+    }
+    line(format_args!(
+        "schema {SCHEMA} is on both sides, publication {PUBLICATION} on the publisher"
+    ));
+    Ok(())
+}
+
+/// Removes the tables from both sides.
+pub(super) async fn close(config: &Config) -> Result<(), Stop> {
+    let publisher = session::publisher(config, "walbraid demo").await?;
+    let subscriber = session::subscriber(config, "walbraid demo").await?;
+    execute(&publisher, UNPUBLISH).await?;
+    execute(&publisher, DROP).await?;
+    execute(&subscriber, DROP).await
+}
+
+/// The first stock, in one transaction: money is all there or not there. A shop that is stocked
+/// stays as it is.
+pub(super) async fn fill(config: &Config) -> Result<(), Stop> {
+    let publisher = session::publisher(config, "walbraid demo").await?;
+    let stocked = "SELECT EXISTS (SELECT FROM walbraid_demo.shopper)";
+    if publisher
+        .query_one(stocked, &[])
+        .await
+        .or_stop("publisher")?
+        .get(0)
+    {
+        return Ok(());
+    }
+    let stock = format!(
         "BEGIN;
 INSERT INTO walbraid_demo.customer (id, name, balance_cents, tags)
     SELECT i, 'customer ' || i, 1000000, ARRAY['tag ' || i % 7, NULL, 'a, \"b\"']
@@ -163,10 +208,47 @@ INSERT INTO walbraid_demo.product
     FROM generate_series(1, {PRODUCTS}) AS i;
 INSERT INTO walbraid_demo.till SELECT i, 0, 0 FROM generate_series(1, {TILLS}) AS i;
 INSERT INTO walbraid_demo.shopper
-    SELECT i, 0, clock_timestamp() FROM generate_series(1, {shoppers}) AS i;
+    SELECT i, 0, clock_timestamp() FROM generate_series(1, {SHOPPERS}) AS i;
 INSERT INTO walbraid_demo.probe VALUES (1, 0);
 COMMIT;"
-    )
+    );
+    execute(&publisher, &stock).await
+}
+
+/// A schema of our name that we did not make is not ours to touch.
+pub(super) async fn refuse_foreign(config: &Config) -> Result<(), Stop> {
+    let sides = [
+        (
+            "publisher",
+            session::publisher(config, "walbraid demo").await?,
+        ),
+        (
+            "subscriber",
+            session::subscriber(config, "walbraid demo").await?,
+        ),
+    ];
+    for (server, session) in &sides {
+        if comment(session)
+            .await?
+            .is_some_and(|text| !text.starts_with("walbraid demo"))
+        {
+            let message = format!("schema \"{SCHEMA}\" of the {server} is not the demo's");
+            return Err(Stop::new(StopKind::Usage, message).hint("Drop or rename it."));
+        }
+    }
+    Ok(())
+}
+
+/// The comment on our schema, if there is such a schema.
+async fn comment(session: &Session) -> Result<Option<String>, Stop> {
+    let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace'), '')
+               FROM pg_catalog.pg_namespace WHERE nspname = $1";
+    let found = session.query_opt(sql, &[&SCHEMA]).await.or_stop("demo")?;
+    Ok(found.map(|row| row.get(0)))
+}
+
+async fn execute(session: &Session, script: &str) -> Result<(), Stop> {
+    session.batch_execute(script).await.or_stop("demo")
 }
 
 /// Three sums that belong together, in one statement: all money; what is in tills and no payment;
