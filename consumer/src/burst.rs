@@ -1,8 +1,8 @@
 //! Writing a burst: units as messages of the extended protocol, and the answers they make due.
 //!
-//! Each unit is `BEGIN`, `setup`, its statements, the lane row's update where the claim changed,
-//! `COMMIT`. A unit that still arrives from the log has its setup behind its last statement, since
-//! only its last record tells where it ends. Nothing here waits for an answer.
+//! Each unit is `BEGIN`, its statements, `progress` (the row that says where it ends, and the
+//! origin's setup), `COMMIT`. Progress comes last also because only the last record of a large
+//! transaction tells where it ends. Nothing here waits for an answer.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use walbraid_wire::Format;
 use crate::flight::{Counts, Flight, Operation, Step};
 use crate::policy::Failure;
 use crate::prepared::name_of;
-use crate::session::{BEGIN, COMMIT, POSITION, SETUP, origin_parameters};
+use crate::session::{BEGIN, COMMIT, PROGRESS, commit_time};
 use crate::worker::{Mend, Worker, Writing};
 
 /// Bytes collected before they are sent although the burst goes on.
@@ -44,10 +44,6 @@ impl Worker {
         });
         self.unsynced();
         self.frame(BEGIN, Step::Begin);
-        let ending = unit.ending();
-        if let Some(ending) = ending {
-            self.write_setup(ending);
-        }
         let mut changes = 0;
         for (transaction, one) in unit.transactions.iter().enumerate() {
             changes = 0;
@@ -58,8 +54,8 @@ impl Worker {
                 }
             }
         }
-        match ending {
-            Some(ending) => self.write_end(unit.id, run, commit, unit.claim_changed(), ending),
+        match unit.ending() {
+            Some(ending) => self.write_end(unit.id, run, commit, ending),
             None => self.writing = Writing::Open { commit, changes },
         }
         Ok(())
@@ -74,7 +70,6 @@ impl Worker {
         let Writing::Open {
             commit,
             mut changes,
-            ..
         } = self.writing
         else {
             let message = format!("a piece of unit {} that is not open", unit.0);
@@ -87,46 +82,25 @@ impl Worker {
             return Ok(());
         }
         match &extension.ending {
-            Some(ending) => {
-                self.write_setup(ending);
-                self.write_end(unit, run, commit, ending.claim_changed, ending);
-            }
+            Some(ending) => self.write_end(unit, run, commit, ending),
             None => self.writing = Writing::Open { commit, changes },
         }
         Ok(())
     }
 
-    fn write_setup(&mut self, ending: &Ending) {
-        let (lsn, time) = origin_parameters(ending.end_lsn, ending.commit_time_us);
-        let mut bind = self.session.sender.bind_with(SETUP, &[Format::Binary]);
-        bind.value(&lsn);
-        bind.value(&time);
+    fn write_end(&mut self, unit: UnitId, run: u64, commit: Commit, ending: &Ending) {
+        let position = &ending.position;
+        let mut bind = self.session.sender.bind_with(PROGRESS, &[Format::Binary]);
+        bind.value(&ending.end_lsn.0.to_be_bytes());
+        bind.value(&commit_time(ending.commit_time_us));
+        bind.value(&position.claim_offset.to_be_bytes());
+        match position.options_hash {
+            Some(hash) => bind.value(&hash.to_be_bytes()),
+            None => bind.null(),
+        }
         bind.finish();
         self.session.sender.execute(0);
-        self.due.push(Step::Setup);
-    }
-
-    fn write_end(
-        &mut self,
-        unit: UnitId,
-        run: u64,
-        commit: Commit,
-        claim_changed: bool,
-        ending: &Ending,
-    ) {
-        if claim_changed {
-            // The last statement, so that the row is locked for no longer than the commit takes.
-            let position = &ending.position;
-            let mut bind = self.session.sender.bind_with(POSITION, &[Format::Binary]);
-            bind.value(&position.claim_offset.to_be_bytes());
-            match position.options_hash {
-                Some(hash) => bind.value(&hash.to_be_bytes()),
-                None => bind.null(),
-            }
-            bind.finish();
-            self.session.sender.execute(0);
-            self.due.push(Step::Position);
-        }
+        self.due.push(Step::Progress);
         match commit {
             Commit::InBurst => {
                 self.frame(COMMIT, Step::Commit);

@@ -11,7 +11,7 @@
 //!    that was restored may have forgotten epochs), with a synchronous commit;
 //! 2. ends the sessions that hold the lock, again and again, until it holds it exclusively;
 //! 3. looks at the row again: whoever raised it meanwhile is the owner;
-//! 4. reads progress over all the lane's origins: nobody writes now, so it is the truth;
+//! 4. reads the lane's progress: nobody writes now, so it is the truth;
 //! 5. keeps a shared lock, lets the exclusive one go, and starts its own sessions.
 //!
 //! Stories:
@@ -37,10 +37,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::PgLsn;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use walbraid_schemas::envelope::NO_CLAIM;
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
 
-use crate::origin::{LaneOrigins, Progress};
+use crate::origin::LaneOrigins;
 use crate::policy::{Cause, Failure};
 
 /// First half of every lane's advisory lock ("walb"); the second is the lane row's id.
@@ -207,8 +208,7 @@ async fn read(
     row: &LaneKey<'_>,
     ownership: &Ownership,
 ) -> Result<Taken, Failure> {
-    let sql = "SELECT epoch, owner, claim_offset, options_hash, flushed_lsn, \
-                      transactions_applied \
+    let sql = "SELECT epoch, owner, flushed_lsn, transactions_applied \
                FROM walbraid.lanes WHERE id = $1";
     let found = client
         .query_opt(sql, &[&ownership.lane_id])
@@ -219,38 +219,47 @@ async fn read(
     if epoch != ownership.epoch || owner != Some(ownership.owner) {
         return Err(Failure::Fenced);
     }
-    let applied_lsn = match origins.progress(client).await? {
-        Progress::Start => row.start_lsn,
-        Progress::At(lsn) => lsn,
-    };
-    let flushed: Option<PgLsn> = found.try_get(4)?;
-    let flushed = flushed.map_or(row.start_lsn, |lsn| Lsn(lsn.into()));
-    if applied_lsn < flushed {
-        return Err(Failure::Definite(went_back(row, applied_lsn, flushed)));
-    }
-    Ok(Taken {
+    origins.require_anchor(client).await?;
+    let mut taken = Taken {
         ownership: *ownership,
-        applied_lsn,
-        claim_offset: found.try_get(2)?,
-        options_hash: found.try_get(3)?,
-        transactions_applied: found.try_get(5)?,
-    })
+        applied_lsn: row.start_lsn,
+        claim_offset: NO_CLAIM,
+        options_hash: None,
+        transactions_applied: found.try_get(3)?,
+    };
+    let sql = "SELECT end_lsn, claim_offset, options_hash FROM walbraid.progress \
+               WHERE lane_id = $1 ORDER BY end_lsn DESC LIMIT 1";
+    if let Some(newest) = client.query_opt(sql, &[&ownership.lane_id]).await? {
+        taken.applied_lsn = Lsn(newest.try_get::<_, PgLsn>(0)?.into());
+        taken.claim_offset = newest.try_get(1)?;
+        taken.options_hash = newest.try_get(2)?;
+    }
+    let flushed: Option<PgLsn> = found.try_get(2)?;
+    let flushed = flushed.map_or(row.start_lsn, |lsn| Lsn(lsn.into()));
+    if taken.applied_lsn < flushed {
+        return Err(Failure::Definite(went_back(
+            row,
+            taken.applied_lsn,
+            flushed,
+        )));
+    }
+    Ok(taken)
 }
 
-/// The lane's row was written after the flush it tells of, so origins below it have been tampered
-/// with or lost: applying from there would apply twice.
+/// The lane's row was written after the flush it tells of, so progress below it was tampered with
+/// or lost: applying from there would apply twice.
 fn went_back(row: &LaneKey<'_>, applied_lsn: Lsn, flushed_lsn: Lsn) -> Stop {
     let LaneKey { stream, lane, .. } = row;
     Stop::new(
         StopKind::NotSetUp,
-        format!("replication origins of stream \"{stream}\" lane {lane} lost progress"),
+        format!("stream \"{stream}\" lane {lane} lost progress"),
     )
     .detail(format!(
-        "They are at {applied_lsn}, but {flushed_lsn} was flushed here."
+        "walbraid.progress is at {applied_lsn}, but {flushed_lsn} was flushed here."
     ))
     .hint(
-        "An origin of this lane was dropped or set back. Copy the tables anew and run teardown \
-         and setup.",
+        "Rows of walbraid.progress were removed. Copy the tables anew and run teardown and \
+             setup.",
     )
 }
 

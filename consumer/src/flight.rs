@@ -28,8 +28,6 @@ pub(crate) enum Step {
     Closed(u64),
     /// CommandComplete of BEGIN.
     Begin,
-    /// CommandComplete of the origin's setup.
-    Setup,
     /// CommandComplete of a change's statement.
     Change {
         place: Place,
@@ -38,8 +36,8 @@ pub(crate) enum Step {
         /// None for TRUNCATE, which has several.
         mapped: Option<Arc<Mapped>>,
     },
-    /// CommandComplete of the lane row's update.
-    Position,
+    /// CommandComplete of the progress row.
+    Progress,
     /// CommandComplete of COMMIT.
     Commit,
 }

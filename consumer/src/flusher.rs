@@ -3,7 +3,8 @@
 //! Target transactions commit without waiting for the disk. From here, every few milliseconds and
 //! only when there is something new, `pg_replication_origin_progress(…, true)` of the origin whose
 //! COMMIT returned last makes the subscriber flush its WAL up to that commit and tells what is
-//! durable. About once a second the lane's row is written, for `status` and `wait`.
+//! durable. About once a second the lane's row is written, for `status` and `wait`, and now and then
+//! rows of `walbraid.progress` are deleted that a durable one has made useless.
 //!
 //! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
 //! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may
@@ -25,6 +26,9 @@ use crate::state::LaneRow;
 
 /// How often the lane's row is written.
 const ROW_INTERVAL_MS: u64 = 1_000;
+
+/// How often useless rows of progress are deleted.
+const SWEEP_MS: u64 = 10_000;
 
 /// Settings of the side session.
 const SETTINGS: &[(&str, &str)] = &[
@@ -80,6 +84,9 @@ pub(crate) struct Flusher {
     pub(crate) applied: watch::Receiver<Applied>,
     pub(crate) row: watch::Receiver<LaneRow>,
     pub(crate) events: mpsc::UnboundedSender<Event>,
+    /// Progress below this was deleted.
+    pub(crate) swept: Lsn,
+    pub(crate) swept_at: Instant,
 }
 
 impl Flusher {
@@ -118,7 +125,10 @@ impl Flusher {
                     self.acknowledge().await?;
                     return self.write_row().await;
                 }
-                None => self.write_row().await?,
+                None => {
+                    self.write_row().await?;
+                    self.sweep().await?;
+                }
             }
         }
     }
@@ -147,7 +157,8 @@ impl Flusher {
         let ask = "SELECT pg_catalog.pg_replication_origin_progress($1, true)";
         let row = self.sql.query_one(ask, &[&&*applied.origin]).await?;
         if let Some(lsn) = row.try_get::<_, Option<PgLsn>>(0)? {
-            self.flushed = self.flushed.max(Lsn(lsn.into()));
+            // What was sent behind it may have moved the origin already, without being committed.
+            self.flushed = self.flushed.max(applied.lsn.min(Lsn(lsn.into())));
         }
         Ok(())
     }
@@ -167,6 +178,22 @@ impl Flusher {
             }
             other => other,
         }
+    }
+
+    /// Deletes the rows of progress that a durable one has made useless.
+    async fn sweep(&mut self) -> Result<(), Failure> {
+        let interval = Duration::from_millis(SWEEP_MS);
+        if self.flushed <= self.swept || self.swept_at.elapsed() < interval {
+            return Ok(());
+        }
+        let sql = "DELETE FROM walbraid.progress WHERE lane_id = $1 AND end_lsn < $2";
+        let below = PgLsn::from(self.flushed.0);
+        self.sql
+            .execute(sql, &[&self.ownership.lane_id, &below])
+            .await?;
+        self.swept = self.flushed;
+        self.swept_at = Instant::now();
+        Ok(())
     }
 
     async fn write_row(&mut self) -> Result<(), Failure> {

@@ -146,7 +146,11 @@ pub fn rights_sql(role: &str, server_version: u32) -> Vec<String> {
     }
     statements.push(format!("GRANT USAGE ON SCHEMA walbraid TO {role};"));
     statements.push(format!(
-        "GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA walbraid TO {role};"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA walbraid TO {role};"
+    ));
+    statements.push(format!("GRANT UPDATE ON walbraid.lanes TO {role};"));
+    statements.push(format!(
+        "GRANT INSERT, DELETE ON walbraid.progress TO {role};"
     ));
     statements
 }

@@ -38,12 +38,9 @@ COMMENT ON COLUMN walbraid.streams.topic_made IS
 COMMENT ON COLUMN walbraid.streams.start_lsn IS
     'the publisher''s WAL position below which nothing is applied: progress while no origin has any';
 
--- One row a lane (a Kafka partition of the stream's topic). Three kinds of columns, with three
--- writers that never wait long for each other:
---   epoch, owner               the fence: a new owner raises the epoch before it reads progress;
---   claim_offset, options_hash the position's other half, written in the target transaction in
---                              which it changes, as its last statement;
---   the rest                   what `walbraid status` shows, written about once a second.
+-- One row a lane (a Kafka partition of the stream's topic):
+--   epoch, owner   the fence: a new owner raises the epoch before it reads progress;
+--   the rest       what `walbraid status` shows, written about once a second.
 -- The id is the second half of the lane's advisory lock.
 CREATE TABLE walbraid.lanes (
     id                   integer     GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -51,8 +48,6 @@ CREATE TABLE walbraid.lanes (
     lane                 integer     NOT NULL CHECK (lane >= 0),
     epoch                bigint      NOT NULL DEFAULT 0,
     owner                uuid,
-    claim_offset         bigint      NOT NULL DEFAULT -1,
-    options_hash         bigint,
     state                text        NOT NULL DEFAULT 'idle',
     since                timestamptz NOT NULL DEFAULT now(),
     reason               text,
@@ -71,5 +66,24 @@ COMMENT ON COLUMN walbraid.lanes.flushed_lsn IS
     'all publisher transactions that end at or below it are durable here';
 COMMENT ON COLUMN walbraid.lanes.quiet_until_lsn IS
     'the publisher has no transaction of this lane between flushed_lsn and this position';
+
+-- The progress of the lanes: each target transaction adds the row that says where it ends, so that
+-- rows and progress stand or fall together. The newest row counts; older ones are deleted once a
+-- newer one is durable. Rows are added and never updated, and there is no index, because a row that
+-- is updated with each commit gets slow under a long snapshot.
+CREATE TABLE walbraid.progress (
+    lane_id      integer NOT NULL,
+    end_lsn      pg_lsn  NOT NULL,
+    claim_offset bigint  NOT NULL,
+    options_hash bigint
+) WITH (vacuum_truncate = off);
+
+-- So that a publication of all tables does not refuse the deletes.
+ALTER TABLE walbraid.progress REPLICA IDENTITY FULL;
+
+COMMENT ON COLUMN walbraid.progress.end_lsn IS
+    'end LSN, on the publisher, of the newest transaction that was applied with this row';
+COMMENT ON COLUMN walbraid.progress.claim_offset IS
+    'offset of the claim under which that transaction was written';
 
 INSERT INTO walbraid.version (version) VALUES (1);

@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_wire::{
     ConnectOptions, Connection, Error, Receiver, Sender, ServerVersion, SqlState, Startup,
@@ -54,10 +53,9 @@ const APPLY_SETTINGS: &[(&str, &str)] = &[
 pub(crate) const BEGIN: &str = "begin";
 /// Name of the prepared COMMIT.
 pub(crate) const COMMIT: &str = "commit";
-/// Name of the prepared statement that says where the target transaction stands.
-pub(crate) const SETUP: &str = "setup";
-/// Name of the prepared statement that keeps the position's claim in the lane's row.
-pub(crate) const POSITION: &str = "position";
+/// Name of the prepared statement that says where the target transaction ends: its parameters are
+/// end LSN, commit time, claim offset and options hash.
+pub(crate) const PROGRESS: &str = "progress";
 
 /// Oids of pg_lsn, timestamptz and int8.
 const PG_LSN: u32 = 3220;
@@ -134,15 +132,6 @@ impl Session {
     }
 
     async fn prepare_frame(&mut self, ownership: &Ownership) -> Result<(), Failure> {
-        let Ownership {
-            lane_id,
-            epoch,
-            owner,
-        } = ownership;
-        let position = format!(
-            "UPDATE walbraid.lanes SET claim_offset = $1, options_hash = $2 \
-             WHERE id = {lane_id} AND epoch = {epoch} AND owner = '{owner}'"
-        );
         let sender = &mut self.sender;
         sender.parse(
             BEGIN,
@@ -150,12 +139,13 @@ impl Session {
             &[],
         );
         sender.parse(COMMIT, "COMMIT", &[]);
-        // A target transaction without an xid does not move its origin, and one in which no row
-        // was found has none by itself.
-        let setup = "SELECT pg_catalog.pg_replication_origin_xact_setup($1, $2), \
-                     pg_catalog.pg_current_xact_id()";
-        sender.parse(SETUP, setup, &[PG_LSN, TIMESTAMPTZ]);
-        sender.parse(POSITION, &position, &[INT8, INT8]);
+        let progress = format!(
+            "INSERT INTO walbraid.progress (lane_id, end_lsn, claim_offset, options_hash) \
+             SELECT {}, $1, $3, $4 \
+             FROM pg_catalog.pg_replication_origin_xact_setup($1, $2)",
+            ownership.lane_id
+        );
+        sender.parse(PROGRESS, &progress, &[PG_LSN, TIMESTAMPTZ, INT8, INT8]);
         self.sync().await
     }
 
@@ -188,15 +178,15 @@ impl Session {
     }
 }
 
-/// The origin's LSN and time, in the binary form of `setup`'s parameters.
-pub(crate) fn origin_parameters(lsn: Lsn, commit_time_us: i64) -> ([u8; 8], [u8; 8]) {
+/// A commit time in the binary form of a timestamptz.
+pub(crate) fn commit_time(commit_time_us: i64) -> [u8; 8] {
     // Zero lets the server take its own clock, for links that have no time.
     let time = if commit_time_us == 0 {
         0
     } else {
         commit_time_us - EPOCH_SHIFT_US
     };
-    (lsn.0.to_be_bytes(), time.to_be_bytes())
+    time.to_be_bytes()
 }
 
 /// Takes the origin; a session that was just ended holds it for a moment longer than its lock.

@@ -203,6 +203,8 @@ impl Tenure {
             applied: applied_seen,
             row: row_seen,
             events: tell,
+            swept: Lsn::INVALID,
+            swept_at: Instant::now(),
         };
         let position = position(lane, taken);
         let engine = match lane.engine.take() {
@@ -476,6 +478,10 @@ impl Tenure {
 
     /// Brings row, metrics, flusher and offset up to date.
     fn tell(&mut self, lane: &mut Lane) {
+        if self.end.is_some() {
+            // The engine has thrown away what it had: it would look drained.
+            return;
+        }
         let status = self.engine.status();
         if self.applied.borrow().lsn < status.applied_lsn {
             self.tell_applied(status.applied_lsn);
@@ -527,11 +533,13 @@ impl Tenure {
 
     fn fill_row(&self, lane: &Lane, status: &Status, state: Option<LaneState>) {
         let before = lane.transactions_before.unwrap_or_default();
+        let stopped = matches!(state, Some(LaneState::Stopped(_)));
+        let drained = status.is_drained && !stopped;
         let applied = i64::try_from(status.transactions_applied).unwrap_or(i64::MAX);
         self.row.send_modify(|row| {
             row.applied_lsn = status.applied_lsn;
             row.applied_commit_time_us = status.applied_commit_time_us;
-            row.quiet_until_lsn = status.is_drained.then_some(status.quiet_until_lsn);
+            row.quiet_until_lsn = drained.then_some(status.quiet_until_lsn);
             row.transactions_applied = before.saturating_add(applied);
             if let Some(state) = state {
                 row.enter(state);

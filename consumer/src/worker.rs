@@ -1,8 +1,8 @@
 //! A worker: units in, target transactions out, on one session, in bursts.
 //!
 //! One task owns both halves of the connection and never waits for an answer before it sends what it
-//! was given: units are written one behind the other, each `BEGIN`, `setup` (where the origin goes),
-//! its statements, `COMMIT`, and a Flush makes the server answer.
+//! was given: units are written one behind the other, each `BEGIN`, its statements, `progress`
+//! (where it ends), `COMMIT`, and a Flush makes the server answer.
 //!
 //! Invariants:
 //! - Bursts are separated by Flush. Sync is sent only when no answer is due, or after an
@@ -359,7 +359,7 @@ impl Worker {
             return Err(self.out_of_step("CommandComplete"));
         };
         match self.due.pop() {
-            Some(Step::Begin | Step::Setup) => {}
+            Some(Step::Begin | Step::Progress) => {}
             Some(Step::Change {
                 place,
                 operation,
@@ -369,8 +369,6 @@ impl Worker {
                 let rows = tag.rows.unwrap_or_default();
                 flight.changed(operation, expect, mapped.as_deref(), place, rows);
             }
-            Some(Step::Position) if tag.rows == Some(1) => {}
-            Some(Step::Position) => return Err(Failure::Fenced),
             Some(Step::Commit) => self.committed(tag),
             _ => return Err(self.out_of_step("CommandComplete")),
         }

@@ -23,7 +23,7 @@ use crate::log::Log;
 pub(crate) const START: Lsn = Lsn(0x100_0000);
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Bed {
     pub(crate) name: String,
@@ -53,6 +53,11 @@ pub(crate) async fn connect(url: &str) -> Sql {
 impl Bed {
     /// A bed with these tables on the subscriber.
     pub(crate) async fn new(test: &str, tables: &str) -> Self {
+        // RUST_LOG=walbraid_consumer=debug shows what happens.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("c{}_{number}_{test}", std::process::id());
@@ -70,9 +75,9 @@ impl Bed {
         create_topic(&kafka, &name).await;
         let incarnation = Incarnation(*uuid::Uuid::new_v4().as_bytes());
         schema::install(&sql).await.unwrap();
-        stream::create(&sql, &a_stream(&name, incarnation), 1)
-            .await
-            .unwrap();
+        let stream = a_stream(&name, incarnation);
+        stream::announce(&sql, &stream).await.unwrap();
+        stream::create(&sql, &stream, 1).await.unwrap();
         let log = Log::new(&kafka, &registry, &name, incarnation, START).await;
         Self {
             name,

@@ -288,14 +288,12 @@ async fn a_subscriber_that_was_set_back_reads_further_back_than_the_group() {
     let consumer = bed.consume();
     bed.drained().await;
     consumer.stop().await;
-    // As after a fail-over to a stand-by that had not everything: rows and origin go back together.
-    let origin = "SELECT roname FROM pg_replication_origin WHERE roname LIKE '%\\_0\\_0'";
+    // As after a fail-over to a stand-by that had not everything: rows and progress go back together.
     let back = format!(
-        "DELETE FROM n WHERE id > 100; \
-         UPDATE walbraid.lanes SET flushed_lsn = '{0}', applied_lsn = '{0}'; \
-         SELECT pg_replication_origin_advance(roname, '{0}') FROM ({origin}) o \
-         WHERE roname LIKE '%{1}%'",
-        ends[100], bed.name
+        "DELETE FROM n WHERE id > 100; DELETE FROM walbraid.progress; \
+         INSERT INTO walbraid.progress SELECT id, '{0}', 1, 42 FROM walbraid.lanes; \
+         UPDATE walbraid.lanes SET flushed_lsn = '{0}', applied_lsn = '{0}', quiet_until_lsn = '{0}'",
+        ends[100]
     );
     bed.sql.batch_execute(&back).await.unwrap();
     let consumer = bed.consume();
@@ -316,17 +314,18 @@ async fn progress_that_was_lost_is_a_stop_and_no_start_from_zero() {
     let consumer = bed.consume();
     bed.drained().await;
     consumer.stop().await;
-    let drop = |which: &str| {
-        format!(
-            "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin \
-             WHERE roname LIKE '%{}%\\_{which}'",
-            bed.name
-        )
-    };
-    bed.sql.batch_execute(&drop("0")).await.unwrap();
+    bed.sql
+        .batch_execute("DELETE FROM walbraid.progress")
+        .await
+        .unwrap();
     let stop = bed.consume().stopped().await;
     assert_eq!(stop.kind, StopKind::NotSetUp, "{stop}");
-    bed.sql.batch_execute(&drop("anchor")).await.unwrap();
+    let drop = format!(
+        "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin \
+         WHERE roname LIKE '%{}%\\_anchor'",
+        bed.name
+    );
+    bed.sql.batch_execute(&drop).await.unwrap();
     let stop = bed.consume().stopped().await;
     assert_eq!(stop.kind, StopKind::NotSetUp, "{stop}");
     assert!(stop.to_string().contains("anchor"), "{stop}");
