@@ -200,7 +200,7 @@ impl ClaimedLane {
         }
         let mut next = report;
         while let Some(report) = next {
-            self.take(report)?;
+            self.take(report).await?;
             next = self.writer.try_report();
         }
         self.settle().await
@@ -215,7 +215,7 @@ impl ClaimedLane {
         self.report(report).await
     }
 
-    fn take(&mut self, report: Report) -> Result<(), Failure> {
+    async fn take(&mut self, report: Report) -> Result<(), Failure> {
         match report {
             Report::Acknowledged { sequence, offset } => {
                 if !self.progress.acknowledged(sequence, offset) {
@@ -227,7 +227,10 @@ impl ClaimedLane {
                 Ok(())
             }
             Report::Failed(code) => Err(policy::kafka(code, &code.to_string(), &self.terms.topic)),
-            Report::Fatal { code, reason } => Err(policy::kafka(code, &reason, &self.terms.topic)),
+            Report::Fatal { code, reason } => {
+                let (code, reason) = self.writer.behind_fatal(code, reason).await;
+                Err(policy::kafka(code, &reason, &self.terms.topic))
+            }
             Report::Trouble { code, reason } => {
                 tracing::debug!("Kafka client: {reason}");
                 if code != RDKafkaErrorCode::AllBrokersDown || self.stall.trouble.is_none() {
@@ -258,6 +261,9 @@ impl ClaimedLane {
                     break;
                 }
             }
+        }
+        if self.is_settled() {
+            self.stall.waiting_since = None;
         }
         self.metrics
             .pending_records

@@ -20,7 +20,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
-use walbraid_schemas::{Envelope, Stop, StopKind, envelope, frame};
+use walbraid_schemas::{Envelope, Lsn, Stop, StopKind, envelope, frame};
 
 use crate::config::Kafka;
 use crate::kafka;
@@ -31,8 +31,8 @@ use crate::publish::log_line;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// How many records are looked at for the newest one of ours.
-const NEWEST_RECORDS: i64 = 64;
+/// How many records are looked at for the newest one of ours: few, as they may be large; then more.
+const NEWEST_RECORDS: [i64; 2] = [4, 256];
 
 /// Reads one lane.
 pub(crate) struct LaneReader {
@@ -59,6 +59,24 @@ pub struct LaneEnd {
     pub offsets: Range<i64>,
     /// The newest record that is an envelope, if any of the last ones is.
     pub newest: Option<Found>,
+    /// The highest LSN that one of the last records speaks of.
+    pub published_lsn: Option<Lsn>,
+}
+
+impl LaneEnd {
+    fn see(&mut self, found: Found) {
+        let Envelope {
+            end_lsn,
+            previous_end_lsn,
+            ..
+        } = found.envelope;
+        let spoken = end_lsn.max(previous_end_lsn);
+        // Claims and notices speak of none.
+        if !spoken.is_invalid() {
+            self.published_lsn = self.published_lsn.max(Some(spoken));
+        }
+        self.newest = Some(found);
+    }
 }
 
 /// Looks at the end of the lane.
@@ -94,10 +112,19 @@ impl LaneReader {
     /// Where the lane begins and ends, and its newest record.
     pub(crate) async fn end(&self) -> Result<LaneEnd, Failure> {
         let offsets = self.offsets().await?;
-        let from = offsets.start.max(offsets.end - NEWEST_RECORDS);
-        let keep = |newest: &mut Option<Found>, found| *newest = Some(found);
-        let newest = self.fold(from..offsets.end, None, keep).await?;
-        Ok(LaneEnd { offsets, newest })
+        let mut end = LaneEnd {
+            offsets: offsets.clone(),
+            newest: None,
+            published_lsn: None,
+        };
+        for records in NEWEST_RECORDS {
+            let from = offsets.start.max(offsets.end - records);
+            end = self.fold(from..offsets.end, end, LaneEnd::see).await?;
+            if end.newest.is_some() && end.published_lsn.is_some() {
+                break;
+            }
+        }
+        Ok(end)
     }
 
     /// The record at one offset, if it is there and an envelope.
@@ -233,7 +260,8 @@ impl Read<'_> {
                 | RDKafkaErrorCode::AllBrokersDown
                 | RDKafkaErrorCode::GroupAuthorizationFailed
                 | RDKafkaErrorCode::Resolve
-                | RDKafkaErrorCode::OperationTimedOut,
+                | RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::PollExceeded,
             ) => Ok(()),
             _ => Err(policy::kafka_call(&error, self.topic)),
         }

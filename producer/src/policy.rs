@@ -117,6 +117,7 @@ pub(crate) fn kafka(code: RDKafkaErrorCode, reason: &str, topic: &str) -> Failur
         StopKind::TopicMissing => format!("topic \"{topic}\" does not exist"),
         StopKind::KafkaAuthorization => format!("Kafka refuses topic \"{topic}\": {reason}"),
         StopKind::RecordTooLarge => format!("a record is too large for topic \"{topic}\""),
+        _ if code == RDKafkaErrorCode::Fatal => format!("the Kafka client failed: {reason}"),
         StopKind::KafkaUnreachable => format!("Kafka cannot be reached: {reason}"),
         _ => format!("Kafka failed for topic \"{topic}\": {reason}"),
     };

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
@@ -17,6 +18,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 use tokio::sync::mpsc;
+
+/// How long a fatal error waits for the report of the record that caused it.
+const FATAL_REPORTS: Duration = Duration::from_secs(1);
 
 /// What the client has to say.
 #[derive(Debug)]
@@ -125,6 +129,25 @@ impl Writer {
         self.reports.try_recv().ok()
     }
 
+    /// What is behind a fatal error: the record that failed says more than that the client gave up.
+    pub(crate) async fn behind_fatal(
+        &mut self,
+        code: RDKafkaErrorCode,
+        reason: String,
+    ) -> (RDKafkaErrorCode, String) {
+        let failed = async {
+            loop {
+                if let Report::Failed(code) = self.report().await {
+                    return code;
+                }
+            }
+        };
+        match tokio::time::timeout(FATAL_REPORTS, failed).await {
+            Ok(failed) => (failed, reason),
+            Err(_) => (code, reason),
+        }
+    }
+
     /// Ends the client, throwing away what it had queued. Waits for its threads, elsewhere than on
     /// the runtime's own.
     pub(crate) async fn close(self) {
@@ -198,7 +221,6 @@ pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
     use rdkafka::mocking::MockCluster;
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};

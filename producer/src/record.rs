@@ -54,6 +54,7 @@ async fn write_alone(
                 return Err(policy::kafka(code, &code.to_string(), &terms.topic));
             }
             Report::Fatal { code, reason } => {
+                let (code, reason) = writer.behind_fatal(code, reason).await;
                 return Err(policy::kafka(code, &reason, &terms.topic));
             }
             Report::Trouble { code, reason } => {

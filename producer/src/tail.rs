@@ -27,9 +27,9 @@ use walbraid_schemas::{Body, Envelope, Incarnation, Lsn, Stop, StopKind};
 use crate::lane::{Found, LaneReader};
 use crate::policy::Failure;
 
-/// Records in the first window of the walk; each further one is four times as large.
-const WINDOW_RECORDS: i64 = 256;
-const WINDOW_GROWTH: i64 = 4;
+/// Records in the first window of the walk, few as they may be large, and how windows grow.
+const WINDOW_RECORDS: i64 = 32;
+const WINDOW_GROWTH: i64 = 8;
 
 /// What the walk saw.
 #[derive(Debug, Clone)]
