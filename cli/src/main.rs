@@ -15,6 +15,7 @@ mod listener;
 mod log;
 mod output;
 mod process;
+mod progress;
 mod session;
 mod setup;
 mod status;

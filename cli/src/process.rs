@@ -17,7 +17,11 @@ use crate::config::Config;
 use crate::listener::Listener;
 
 /// Runs the producer.
-pub(crate) async fn produce(config: Config) -> Result<(), Stop> {
+pub(crate) async fn produce(mut config: Config) -> Result<(), Stop> {
+    let connect = &mut config.producer.publisher.connect;
+    *connect = connect
+        .clone()
+        .with_default_application_name("walbraid produce");
     let mut registry = Registry::default();
     let shutdown = CancellationToken::new();
     let pipeline = walbraid_producer::run(config.producer, &mut registry, shutdown.clone());
@@ -25,7 +29,11 @@ pub(crate) async fn produce(config: Config) -> Result<(), Stop> {
 }
 
 /// Runs the consumer.
-pub(crate) async fn consume(config: Config) -> Result<(), Stop> {
+pub(crate) async fn consume(mut config: Config) -> Result<(), Stop> {
+    let connect = &mut config.consumer.subscriber.connect;
+    *connect = connect
+        .clone()
+        .with_default_application_name("walbraid consume");
     let mut registry = Registry::default();
     let shutdown = CancellationToken::new();
     let metrics = walbraid_consumer::metrics::Metrics::new(&config.stream, &mut registry);

@@ -21,6 +21,7 @@ use walbraid_schemas::{Body, Lsn, Notice, Stop};
 
 use crate::config::Config;
 use crate::output::{json as print_json, line};
+use crate::progress;
 use crate::session::{self, OrStop, Session};
 use crate::time;
 
@@ -100,10 +101,13 @@ async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
         }
     };
     let mut lanes = Vec::new();
-    for row in status::read(&subscriber, &stream.name)
+    for mut row in status::read(&subscriber, &stream.name)
         .await
         .map_err(Failure::into_stop)?
     {
+        // The row may be a second old.
+        let applied = progress::applied(&subscriber, &stream.name, row.lane).await?;
+        row.applied_lsn = row.applied_lsn.max(applied.unwrap_or_default());
         let mut kafka = config.producer.kafka.clone();
         kafka.lane = i32::try_from(row.lane).unwrap_or_default();
         let newest = match lane::inspect(&kafka).await {

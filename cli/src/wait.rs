@@ -22,20 +22,13 @@ use walbraid_schemas::{Body, Lsn, Stop, StopKind};
 use crate::args;
 use crate::config::Config;
 use crate::output::line;
+use crate::progress;
 use crate::session::{self, OrStop, Session};
 
 const POLL_MS: u64 = 50;
 /// How often the end of the log is looked at for the last words of a producer.
 const LOG_POLL_MS: u64 = 3_000;
 const RECONNECT_MS: u64 = 500;
-
-const PROGRESS: &str = "
-SELECT max(p.end_lsn) FROM walbraid.progress p JOIN walbraid.lanes l ON l.id = p.lane_id
-WHERE l.stream = $1 AND l.lane = $2";
-
-const FLUSH: &str = "
-SELECT pg_catalog.pg_replication_origin_progress(roname, true)
-FROM pg_catalog.pg_replication_origin WHERE pg_catalog.starts_with(roname, $1)";
 
 /// Runs the command and says what was reached.
 pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
@@ -148,34 +141,12 @@ impl Waiting<'_> {
         for row in rows {
             let mut reached = row.reached_lsn();
             if reached < self.lsn {
-                reached = reached.max(self.flushed(subscriber, row.lane).await);
+                let flushed = progress::flushed(subscriber, &self.stream, row.lane).await;
+                reached = reached.max(flushed.unwrap_or_default());
             }
             lanes.push((row, reached));
         }
         Ok(lanes)
-    }
-
-    /// What the lane's progress says, made durable by asking. A role that may not ask has the lane
-    /// row's word only.
-    async fn flushed(&self, subscriber: &Session, lane: u32) -> Lsn {
-        let Ok(database) = stream::database_oid(subscriber).await else {
-            return Lsn::INVALID;
-        };
-        let anchor = stream::origins(database, &self.stream, lane).anchor();
-        let origins = anchor.trim_end_matches("anchor");
-        let lane = i32::try_from(lane).unwrap_or_default();
-        let progress = subscriber
-            .query_one(PROGRESS, &[&self.stream.name, &lane])
-            .await;
-        let Ok(Some(applied)) = progress.map(|row| row.get::<_, Option<PgLsn>>(0)) else {
-            return Lsn::INVALID;
-        };
-        // The answer does not matter: to give it, the server flushes every commit of the origin,
-        // and the one that showed us its progress is among them.
-        match subscriber.query(FLUSH, &[&origins]).await {
-            Ok(_) => Lsn(applied.into()),
-            Err(_) => Lsn::INVALID,
-        }
     }
 
     fn stopped(&self, row: &LaneStatus) -> Option<Stop> {
