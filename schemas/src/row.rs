@@ -187,6 +187,7 @@ impl<'t, 'a> Reader<'t, 'a> {
         }
     }
 
+    #[inline]
     fn value(&mut self, carrier: Carrier) -> Option<Value<'a>> {
         let rest = &mut self.rest;
         match varint::read(rest)? {
@@ -233,6 +234,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 impl<'a> Iterator for Reader<'_, 'a> {
     type Item = Result<Value<'a>, ReadError>;
 
+    // The consumer's innermost loop: a value handed over in memory costs more than reading it.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

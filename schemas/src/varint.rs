@@ -16,6 +16,7 @@ pub(crate) fn write(value: i64, out: &mut impl BufMut) {
 }
 
 /// Takes a number from the front of `bytes`.
+#[inline]
 pub(crate) fn read(bytes: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     let mut shift = 0_u32;
@@ -39,6 +40,7 @@ pub(crate) fn read(bytes: &mut &[u8]) -> Option<i64> {
 }
 
 /// Takes a length and that many bytes from the front of `bytes`.
+#[inline]
 pub(crate) fn read_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let mut rest = *bytes;
     let length = usize::try_from(read(&mut rest)?).ok()?;

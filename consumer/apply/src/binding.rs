@@ -73,7 +73,20 @@ pub struct Builder {
     truncate_cascade: bool,
     shape: Shape,
     parameters: Parameters,
+    recent: Vec<Option<Recent>>,
 }
+
+/// A statement that was used, by what it was used for.
+#[derive(Debug)]
+struct Recent {
+    mapped: u64,
+    operation: Operation,
+    absent: u64,
+    statement: Arc<Statement>,
+}
+
+/// How many statements a builder knows without asking their table; a power of two.
+const RECENT: usize = 128;
 
 /// The parameters of the statement that was built last.
 #[derive(Debug, Default)]
@@ -89,10 +102,12 @@ impl Builder {
             operation: Operation::Insert,
             absent: Mask::default(),
         };
+        let recent = std::iter::repeat_with(|| None).take(RECENT).collect();
         Self {
             truncate_cascade,
             shape,
             parameters: Parameters::default(),
+            recent,
         }
     }
 
@@ -125,13 +140,42 @@ impl Builder {
         &self.parameters
     }
 
+    /// The statement of the shape that was found; mostly one that was used just before.
+    fn statement(&mut self, mapped: &Mapped) -> Arc<Statement> {
+        let Some(absent) = self.shape.absent.bits() else {
+            return mapped.statement(&self.shape);
+        };
+        let operation = self.shape.operation;
+        let spread = absent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
+        let place = (mapped.id() * 8 + operation as u64) ^ spread;
+        let Some(slot) = self.recent.get_mut(place as usize % RECENT) else {
+            return mapped.statement(&self.shape);
+        };
+        if let Some(recent) = slot
+            && recent.mapped == mapped.id()
+            && recent.operation == operation
+            && recent.absent == absent
+        {
+            return Arc::clone(&recent.statement);
+        }
+        let statement = mapped.statement(&self.shape);
+        let mapped = mapped.id();
+        *slot = Some(Recent {
+            mapped,
+            operation,
+            absent,
+            statement: Arc::clone(&statement),
+        });
+        statement
+    }
+
     fn insert(&mut self, mapped: &Mapped, row: &[u8]) -> Result<Arc<Statement>, BuildError> {
         if let Some(error) = mapped.insert_error() {
             return Err(BuildError::Mapping(Arc::clone(error)));
         }
         self.shape.operation = Operation::Insert;
         self.new_row(mapped, row)?;
-        Ok(mapped.statement(&self.shape))
+        Ok(self.statement(mapped))
     }
 
     fn update(
@@ -165,7 +209,7 @@ impl Builder {
         if let Some(old) = old {
             self.old_row(mapped, &old.row)?;
         }
-        Ok(mapped.statement(&self.shape))
+        Ok(self.statement(mapped))
     }
 
     fn delete(&mut self, mapped: &Mapped, old: &OldTuple) -> Result<Arc<Statement>, BuildError> {
@@ -174,7 +218,7 @@ impl Builder {
         }
         self.shape.operation = Operation::Delete;
         self.old_row(mapped, &old.row)?;
-        Ok(mapped.statement(&self.shape))
+        Ok(self.statement(mapped))
     }
 
     fn truncate(
@@ -207,7 +251,7 @@ impl Builder {
             if absent {
                 self.shape.absent.insert(place);
             }
-            if !operation.takes(column) {
+            if column.taken_by & operation.bit() == 0 {
                 continue;
             }
             if !absent {

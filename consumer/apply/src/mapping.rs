@@ -9,6 +9,7 @@
 //! is not committed: what stands before it must still arrive.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_schemas::table::{Carrier, Table};
@@ -16,7 +17,7 @@ use walbraid_schemas::table::{Carrier, Table};
 use crate::lookup::Lookup;
 use crate::quote;
 use crate::relation::{IdentityColumn, Relation, RelationKind};
-use crate::statement::Cache;
+use crate::statement::{Cache, Operation};
 
 /// What a change's table is on the subscriber.
 pub type Target = Result<Arc<Mapped>, Arc<MappingError>>;
@@ -38,11 +39,14 @@ pub struct MappedColumn {
     pub key: bool,
     /// Part of the lookup.
     pub compared: bool,
+    /// Operations that take a sent value of it from the new row, a bit for each.
+    pub(crate) taken_by: u8,
 }
 
 /// A table of the publisher on its relation of the subscriber.
 #[derive(Debug)]
 pub struct Mapped {
+    id: u64,
     table: Arc<Table>,
     relation: Arc<Relation>,
     columns: Vec<MappedColumn>,
@@ -156,6 +160,12 @@ impl Mapped {
         for compared in lookup.columns() {
             columns[compared.source].compared = true;
         }
+        for column in &mut columns {
+            column.taken_by = Operation::ALL
+                .into_iter()
+                .filter(|operation| operation.takes(column))
+                .fold(0, |bits, operation| bits | operation.bit());
+        }
         let published = |place: usize| columns.iter().any(|mapped| mapped.column == place);
         let overrides_identity = columns
             .iter()
@@ -168,7 +178,9 @@ impl Mapped {
         } else {
             Moves::Always
         };
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             table,
             relation,
             columns,
@@ -178,6 +190,11 @@ impl Mapped {
             moves,
             cache: Cache::default(),
         })
+    }
+
+    /// A number that no other mapping of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// The publisher's shape.
@@ -238,6 +255,7 @@ fn map_columns(table: &Table, relation: &Relation) -> Result<Vec<MappedColumn>, 
             binary: published.carrier == Carrier::Bytea && column.bytea,
             key: published.key,
             compared: false,
+            taken_by: 0,
         });
     }
     if missing.is_empty() {

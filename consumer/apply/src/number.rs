@@ -33,6 +33,14 @@ pub fn write_float8(value: f64, out: &mut Vec<u8>) {
     if special(value, out) {
         return;
     }
+    // A decimal of at most 15 digits that reads back to the value is the only one, and division
+    // reads as parsing does.
+    for (digits, scale) in [(0, 1.0), (2, 1e2), (4, 1e4)] {
+        let scaled = (value * scale).round();
+        if scaled.abs() < 1e15 && scaled / scale == value {
+            return write_scaled(scaled as i64, digits, out);
+        }
+    }
     let rounded = |digits: usize| Decimal::read(format_args!("{value:.digits$e}"));
     let mut decimal = Decimal::read(format_args!("{value:e}"));
     let size = value.abs();
@@ -51,6 +59,12 @@ pub fn write_float4(value: f32, out: &mut Vec<u8>) {
     if special(f64::from(value), out) {
         return;
     }
+    for (digits, scale) in [(0, 1.0), (2, 1e2)] {
+        let scaled = (value * scale).round();
+        if scaled.abs() < 1e6 && scaled / scale == value {
+            return write_scaled(scaled as i64, digits, out);
+        }
+    }
     let rounded = |digits: usize| Decimal::read(format_args!("{value:.digits$e}"));
     let mut decimal = Decimal::read(format_args!("{value:e}"));
     let size = value.abs();
@@ -62,6 +76,27 @@ pub fn write_float4(value: f32, out: &mut Vec<u8>) {
         decimal.leave_midpoint(same, rounded);
     }
     decimal.lay_out(6, out);
+}
+
+/// Appends a number of which the last `digits` stand behind the point, without zeros at the end.
+fn write_scaled(scaled: i64, digits: usize, out: &mut Vec<u8>) {
+    let scale = 10_i64.pow(digits as u32);
+    if scaled < 0 {
+        out.push(b'-');
+    }
+    let scaled = scaled.abs();
+    write_integer(scaled / scale, out);
+    let mut rest = scaled % scale;
+    if rest == 0 {
+        return;
+    }
+    out.push(b'.');
+    let mut place = scale / 10;
+    while rest > 0 {
+        out.push(b'0' + (rest / place) as u8);
+        rest %= place;
+        place /= 10;
+    }
 }
 
 /// Outside of these a shortest decimal is never the midpoint between two floats: that is an odd
@@ -267,12 +302,20 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::excessive_precision,
+        reason = "exact values show why they are near ties"
+    )]
     fn doubles_are_spelt_as_postgresql_does() {
         let cases: &[(f64, &str)] = &[
             (0.0, "0"),
             (-0.0, "-0"),
             (1.0, "1"),
             (-1.5, "-1.5"),
+            (-0.05, "-0.05"),
+            (19.99, "19.99"),
+            (1234.0005, "1234.0005"),
+            (0.000_12, "0.00012"),
             (100.0, "100"),
             (0.0001, "0.0001"),
             (0.00001, "1e-05"),
@@ -314,6 +357,7 @@ mod tests {
     fn reals_are_spelt_as_postgresql_does() {
         let cases: &[(f32, &str)] = &[
             (0.1, "0.1"),
+            (-19.99, "-19.99"),
             (-0.0, "-0"),
             (123_456.0, "123456"),
             (1e6, "1e+06"),

@@ -25,6 +25,7 @@ const SHAPES_MAX: usize = 512;
 /// A set of places among a table's columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mask {
+    // No table of up to 64 columns costs an allocation or a call.
     low: u64,
     rest: Vec<u64>,
 }
@@ -59,6 +60,11 @@ impl Mask {
             .is_some_and(|word| word & (1 << (place % 64)) != 0)
     }
 
+    /// The first 64 places as bits, if there are no others.
+    pub(crate) fn bits(&self) -> Option<u64> {
+        self.rest.is_empty().then_some(self.low)
+    }
+
     /// True if nothing is in the set.
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.rest.is_empty()
@@ -80,6 +86,22 @@ pub enum Operation {
     MoveByOld,
     /// DELETE of a row found by its old values.
     Delete,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Insert,
+        Self::UpdateByNew,
+        Self::UpdateByOld,
+        Self::MoveByNew,
+        Self::MoveByOld,
+        Self::Delete,
+    ];
+
+    /// Its bit in a set of operations.
+    pub(crate) fn bit(self) -> u8 {
+        1 << self as u8
+    }
 }
 
 /// All that a statement's text depends on, besides the mapped table.
