@@ -89,6 +89,10 @@
 //!     heartbeat, which counts as a claim for that. Records of a newer one stop the reader.
 //! 14. *The recreated topic.* Offsets start again at 0. The offset of P's claim holds something
 //!     else or lies beyond the end; a reader that passes it and did not find its claim stops.
+//! 15. *The zombie at the start.* P was taken under A, then B claimed, and A's zombie still wrote.
+//!     A search for P ends among the zombie's records, which stand where P's own could. The next
+//!     record of B tells: it names a claim that the reader did not come by, since it stands before
+//!     the start. The reader asks to be started further back.
 
 mod position;
 mod reader;

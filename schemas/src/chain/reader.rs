@@ -350,10 +350,12 @@ impl Reader {
             let gone = self
                 .first_offset
                 .is_some_and(|first| record.claim_offset < first);
-            if !gone || !matches!(self.place, Place::FollowingFromLogStart) {
-                return Err(refusal::impossible_claim(offset, record.claim_offset));
+            match self.place {
+                Place::FollowingFromLogStart if gone => self.adopt(proven_by(record)),
+                // It was a zombie that said where we are (hazard 15).
+                Place::Following if gone => return Err(Refusal::SeekBack),
+                _ => return Err(refusal::impossible_claim(offset, record.claim_offset)),
             }
-            self.adopt(proven_by(record));
         }
         match self.newest.options_hash {
             Some(hash) if hash != record.options_hash => {

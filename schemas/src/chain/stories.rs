@@ -476,3 +476,24 @@ fn sides_of_a_position() {
     assert_eq!(fresh().side_of(4, &parse("other setup 10")), Side::Unsaid);
     assert_eq!(fresh().side_of(4, &parse("link 1 a 10 20")), Side::After);
 }
+
+#[test]
+fn zombie_at_the_start() {
+    let log = "
+        5 link 1 a 20 25        => repeat
+        6 link 3 b 30 40        => seek back
+        7 link 3 b 40 50        => seek back
+    ";
+    let mut reader = check("15", at(30, 1, "a"), Start::Offset, log);
+    reader.restart(Start::Offset);
+    assert_eq!(reader.position(), at(30, 1, "a"));
+    let log = "
+        1 claim a 10            => claim
+        2 link 1 a 20 30        => repeat
+        3 claim b 20            => claim
+        4 link 3 b 20 30        => repeat
+        5 link 1 a 20 25        => void
+        6 link 3 b 30 40        => link
+    ";
+    check("15, further back", at(30, 1, "a"), Start::Offset, log);
+}

@@ -305,9 +305,7 @@ impl Consumer {
         self.engine = Engine::new(self.config.clone(), self.subscriber.position());
         let committed = self.committed_offset.unwrap_or(0) as usize;
         let hint = match self.random.below(3) {
-            0 => self
-                .log
-                .counting_at(self.random.below(self.log.records.len())),
+            0 => self.random.below(self.log.records.len()),
             _ => committed,
         };
         self.read_from(hint);

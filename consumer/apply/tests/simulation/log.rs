@@ -85,17 +85,6 @@ impl Log {
         written
     }
 
-    /// The nearest place at or before `offset` whose record is not void: where a search by LSN ends.
-    pub fn counting_at(&self, offset: usize) -> usize {
-        let is_claim = |record: &Envelope| matches!(record.body, Body::Claim(_));
-        let newest = self.records[..=offset].iter().rposition(is_claim);
-        let counts = |place: &usize| {
-            let record = &self.records[*place];
-            is_claim(record) || newest.is_none_or(|claim| record.claim_offset == claim as i64)
-        };
-        (0..=offset).rev().find(counts).unwrap_or(0)
-    }
-
     fn older_claim(&self, before: i64) -> Option<i64> {
         let claims = self.records.iter().enumerate();
         let mut older = claims
