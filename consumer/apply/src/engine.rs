@@ -122,8 +122,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine at the subscriber's progress: what its origins have flushed, and the claim that the
-    /// lane's row holds.
+    /// An engine at the subscriber's progress: the end LSN it has flushed, and the claim of that link.
     pub fn new(config: Config, position: Position) -> Self {
         let pending = Pending::new(&config);
         Self {

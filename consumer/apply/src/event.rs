@@ -99,7 +99,7 @@ pub enum Event {
         /// Which worker.
         worker: WorkerId,
     },
-    /// The subscriber has flushed its commits up to this origin position (a publisher's LSN).
+    /// The subscriber has flushed its commits up to this one (a publisher's LSN).
     Flushed {
         /// The position.
         lsn: Lsn,

@@ -60,7 +60,7 @@ impl Frontier {
         });
     }
 
-    /// The subscriber has flushed the commits up to this origin position. An answer that is older
+    /// The subscriber has flushed the commits up to this end LSN. An answer that is older
     /// than the last one says nothing new.
     pub fn flushed(&mut self, lsn: Lsn) {
         while let Some(mark) = self.committed.pop_front_if(|mark| mark.end_lsn <= lsn) {

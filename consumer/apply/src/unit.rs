@@ -109,7 +109,7 @@ pub struct Transaction {
 /// Where a transaction, or a unit, ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// End LSN: what the origin is set to.
+    /// End LSN: the progress that the target transaction records.
     pub end_lsn: Lsn,
     /// Commit time of the last transaction; a message outside of one has that of the link before.
     pub commit_time_us: i64,
@@ -146,9 +146,8 @@ impl Transaction {
 
 /// What becomes one target transaction.
 ///
-/// A target transaction without an xid does not move its origin, and it cannot be told beforehand
-/// whether a unit writes anything (rows may be missing): the worker asks for an xid
-/// (`pg_current_xact_id`) in the same statement that sets up the origin.
+/// Its target transaction always writes, if only the lane's progress: it cannot be told beforehand
+/// whether any of its changes does, since rows may be missing.
 #[derive(Clone, Debug)]
 pub struct Unit {
     /// Its number.
@@ -205,7 +204,7 @@ impl Unit {
 pub struct Extension {
     /// The piece; it may hold no change.
     pub piece: Arc<Piece>,
-    /// With the last piece: where the transaction ends. The worker then sets up the origin with it
+    /// With the last piece: where the transaction ends. The worker then records the progress
     /// and commits, or reports the counts first.
     pub ending: Option<Ending>,
 }
