@@ -31,6 +31,11 @@ pub(crate) const FRAMING_BYTES: usize = 1_024;
 /// Longest record where neither the user nor the topic says something smaller.
 pub(crate) const RECORD_BYTES_DEFAULT: usize = 900_000;
 
+/// Pause in which records gather for one request. Below a millisecond librdkafka spins, and without
+/// a pause it is woken for each record: measured at 9 k transactions/s, 47 µs of CPU a transaction
+/// with 0, 37 with 0.5, 26 with 1, 20 with 5.
+const LINGER_MS: &str = "1";
+
 struct Forced {
     names: &'static [&'static str],
     value: &'static str,
@@ -228,7 +233,7 @@ pub(crate) fn producer(
         .iter()
         .any(|name| kafka.properties.contains_key(*name))
     {
-        config.set("linger.ms", "0.5");
+        config.set("linger.ms", LINGER_MS);
     }
     // The pipeline itself counts what is pending and stops reading in time; librdkafka's own limit
     // is the second wall behind it, never reached in a healthy process.

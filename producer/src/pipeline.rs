@@ -18,6 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use walbraid_decode::{Assembler, Decoder, Encoder, Protocol, Streaming};
 use walbraid_schemas::{Lsn, Stop, StopKind};
@@ -56,10 +57,26 @@ pub fn run(
         backoff,
         trouble: None,
     };
-    async move {
+    on_worker(async move {
         let ended = producer.claim_after_claim().await;
         producer.metrics.set_state(State::Stopped);
         ended
+    })
+}
+
+/// Runs `work` on a worker thread of the runtime, which waits for sockets itself: a thread that only
+/// blocks on a future is woken by another one for each read, which costs more than the read. The
+/// work ends with the future that waits for it.
+async fn on_worker<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(work);
+    match tasks.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
     }
 }
 
