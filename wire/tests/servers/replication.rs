@@ -436,7 +436,7 @@ async fn a_slot_that_waits_too_long_is_given_up() {
     .await;
     assert_eq!(rows[0].get("v"), Some("0"));
     run(&mut holder, "ROLLBACK").await;
-    within(connection.create_slot(&slot, &options))
+    within(connection.create_slot(&slot, &SlotOptions::default()))
         .await
         .unwrap();
     within(connection.drop_slot(&slot, false)).await.unwrap();
