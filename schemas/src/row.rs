@@ -187,7 +187,7 @@ impl<'t, 'a> Reader<'t, 'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn value(&mut self, carrier: Carrier) -> Option<Value<'a>> {
         let rest = &mut self.rest;
         match varint::read(rest)? {

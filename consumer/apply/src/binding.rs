@@ -377,6 +377,7 @@ impl Parameters {
         }
     }
 
+    #[inline]
     fn push(&mut self, value: Value<'_>, binary: bool) {
         self.count += 1;
         let out = &mut self.encoded;
