@@ -229,7 +229,64 @@ fn any<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
+
+    /// Certificates in `tests/certificates`, and what OpenSSL says of them.
+    #[test]
+    fn fields_of_certificates() {
+        let check = |pem: &[u8], name: &str, names_hosts: bool, hash: Option<&str>| {
+            let der = CertificateDer::from_pem_slice(pem).unwrap();
+            let certificate = Certificate::parse(&der).unwrap();
+            assert_eq!(certificate.common_name(), Some(name));
+            assert_eq!(certificate.names_hosts(), names_hosts, "{name}");
+            let found = certificate.end_point_hash().map(|hash| {
+                hash.iter()
+                    .take(8)
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect::<String>()
+            });
+            assert_eq!(found.as_deref(), hash, "{name}");
+            assert!(certificate.is_valid_at(IN_2050));
+            assert!(!certificate.is_valid_at(0));
+        };
+        macro_rules! pem {
+            ($name:literal) => {
+                include_bytes!(concat!("../tests/certificates/", $name, ".crt"))
+            };
+        }
+        let host = "db.example.org";
+        let san = pem!("san-sha256");
+        check(san, "ignored.example.org", true, Some("4b2080b67c0fadad"));
+        check(
+            pem!("common-name-sha384"),
+            host,
+            false,
+            Some("869e55843b815010"),
+        );
+        check(
+            pem!("email-only-sha512"),
+            host,
+            false,
+            Some("e5a2208c27dfd5c7"),
+        );
+        check(pem!("pss-sha512"), host, true, Some("5311b57923329906"));
+        check(pem!("ed25519"), "ed", false, None);
+        let version_1 = CertificateDer::from_pem_slice(pem!("version-1")).unwrap();
+        assert_eq!(
+            Certificate::parse(&version_1).unwrap().common_name(),
+            Some(host)
+        );
+        // Cut anywhere, it gives nothing and does not panic.
+        for end in 0..version_1.len() {
+            assert!(Certificate::parse(&version_1[..end]).is_none());
+        }
+    }
+
+    const IN_2050: u64 = 2_524_608_000;
 
     #[test]
     fn times() {

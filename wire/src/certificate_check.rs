@@ -215,7 +215,101 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
+
+    fn read(name: &str) -> CertificateDer<'static> {
+        let path = format!(
+            "{}/tests/certificates/{name}.crt",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        CertificateDer::from_pem_file(path).unwrap()
+    }
+
+    #[test]
+    fn who_is_trusted() {
+        const IN_2050: u64 = 2_524_608_000;
+        const IN_2200: u64 = 7_258_118_400;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let check_at = |root: &str, leaf: &str, name: &str, at: u64, with_name: bool| {
+            let roots = vec![read(root)];
+            let mut store = RootCertStore::empty();
+            store.add_parsable_certificates(roots.clone());
+            let chain = Chain::new(roots, store, Vec::new(), with_name, &provider).unwrap();
+            let name = ServerName::try_from(name.to_owned()).unwrap();
+            let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
+            match chain.verify_server_cert(&read(leaf), &[], &name, &[], at) {
+                Ok(_) => "trusted",
+                Err(Error::InvalidCertificate(error)) => match error {
+                    CertificateError::UnknownIssuer => "unknown issuer",
+                    CertificateError::NotValidForNameContext { .. } => "another name",
+                    CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                        "expired"
+                    }
+                    _ => "not trusted",
+                },
+                Err(_) => "not readable",
+            }
+        };
+        let check = |root: &str, leaf: &str, name: &str, by_name: &str, without_name: &str| {
+            let verdicts = [true, false].map(|with| check_at(root, leaf, name, IN_2050, with));
+            assert_eq!(verdicts, [by_name, without_name], "{leaf} {name}");
+        };
+        let host = "db.example.org";
+        check("ca", "san-sha256", host, "trusted", "trusted");
+        check(
+            "ca",
+            "san-sha256",
+            "a.wild.example.org",
+            "trusted",
+            "trusted",
+        );
+        check("ca", "san-sha256", "10.0.0.1", "trusted", "trusted");
+        check("ca", "san-sha256", "10.0.0.2", "another name", "trusted");
+        // Its common name does not count, because it has alternative names.
+        check(
+            "ca",
+            "san-sha256",
+            "ignored.example.org",
+            "another name",
+            "trusted",
+        );
+        check("ca", "common-name-sha384", host, "trusted", "trusted");
+        check(
+            "ca",
+            "common-name-sha384",
+            "other.example.org",
+            "another name",
+            "trusted",
+        );
+        check("ca", "email-only-sha512", host, "trusted", "trusted");
+        check("ca", "pss-sha512", host, "trusted", "trusted");
+        check(
+            "stranger-ca",
+            "san-sha256",
+            host,
+            "unknown issuer",
+            "unknown issuer",
+        );
+        // The server's own certificate as root.
+        check("self-signed", "self-signed", host, "trusted", "trusted");
+        check(
+            "self-signed",
+            "self-signed",
+            "other.example.org",
+            "another name",
+            "trusted",
+        );
+        check("ca", "self-signed", host, "not trusted", "not trusted");
+        check("ca", "version-1", host, "not trusted", "not trusted");
+        assert_eq!(check_at("ca", "san-sha256", host, IN_2200, true), "expired");
+        assert_eq!(
+            check_at("self-signed", "self-signed", host, IN_2200, true),
+            "expired"
+        );
+    }
 
     #[test]
     fn names_and_patterns() {

@@ -118,11 +118,17 @@ fn handshake(server: &str, error: std::io::Error) -> Error {
         };
     };
     let text = problem.to_string();
-    let hint = text.contains("UnsupportedCertVersion").then(|| {
-        "The certificate is of X.509 version 1; make one of version 3 with a subject alternative \
-         name."
-            .to_owned()
-    });
+    let hint = if text.contains("UnsupportedCertVersion") {
+        Some(
+            "The certificate is of X.509 version 1; make one of version 3 with a subject \
+             alternative name.",
+        )
+    } else if text.contains("UnknownIssuer") {
+        Some("None of the root certificates of sslrootcert has issued it.")
+    } else {
+        None
+    };
+    let hint = hint.map(str::to_owned);
     Error::Tls {
         server,
         message: text,

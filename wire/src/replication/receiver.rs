@@ -4,12 +4,15 @@
 //! them quadruples the walsender's cost, one that pauses loses latency when little happens. So:
 //! eager while idle, coalescing while behind. The reader goes over to coalescing after some reads
 //! in a row that each followed on the one before within a pause, and back when a pause has brought
-//! nothing. While it pauses, the socket's low-water mark is raised, so
-//! that the kernel wakes nobody for each message; the pause ends by time alone.
+//! nothing. While it pauses, the socket's low-water mark is raised, so that the kernel wakes nobody
+//! for each message (epoll would, pause or not); the pause ends by time alone.
 //!
 //! A call that is dropped in the middle loses nothing, the pause included.
 
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::task::Poll;
 
 use bytes::{Buf, Bytes};
 use tokio::time::{Duration, Instant};
@@ -80,8 +83,8 @@ enum Pace {
     },
     /// Lets messages gather until then.
     Pausing { until: Instant },
-    /// The pause was over then: what has gathered is read.
-    Gathered { since: Instant },
+    /// The pause was over then: what has gathered is read until nothing is left.
+    Gathered { since: Instant, has_read: bool },
 }
 
 /// Reads what a walsender sends.
@@ -137,17 +140,28 @@ impl ReplicationReceiver {
 
     /// Reads once, at the pace that suits.
     async fn fill(&mut self) -> Result<(), Error> {
+        if let Pace::Gathered { has_read: true, .. } = self.pace {
+            // Over TLS one read brings one record: more may be there, but it is not waited for.
+            match self.fill_at_once().await {
+                Some(filled) => return filled,
+                None => self.pace = self.pause(Instant::now()),
+            }
+        }
         if let Pace::Pausing { until } = self.pace {
             tokio::time::sleep_until(until).await;
             set_low_water(&self.socket, 1);
             self.pace = Pace::Gathered {
                 since: Instant::now(),
+                has_read: false,
             };
         }
         self.receiver.fill().await?;
         let now = Instant::now();
         self.pace = match self.pace {
-            Pace::Gathered { since } if now.duration_since(since) < PAUSE => self.pause(now),
+            Pace::Gathered { since, .. } if now.duration_since(since) < PAUSE => Pace::Gathered {
+                since,
+                has_read: true,
+            },
             // Nothing had gathered: idle again.
             Pace::Gathered { .. } | Pace::Pausing { .. } => Pace::Eager {
                 busy_reads: 0,
@@ -168,6 +182,16 @@ impl ReplicationReceiver {
             }
         };
         Ok(())
+    }
+
+    /// Reads what is there without waiting; nothing when nothing is there.
+    async fn fill_at_once(&mut self) -> Option<Result<(), Error>> {
+        let mut fill = pin!(self.receiver.fill());
+        let polled = poll_fn(|cx| Poll::Ready(fill.as_mut().poll(cx))).await;
+        match polled {
+            Poll::Ready(filled) => Some(filled.map(|_| ())),
+            Poll::Pending => None,
+        }
     }
 
     fn pause(&self, now: Instant) -> Pace {

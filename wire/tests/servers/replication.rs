@@ -10,7 +10,7 @@ use walbraid_wire::replication::{
 };
 use walbraid_wire::{Connection, Error, Replication, ServerVersion, SqlState, Startup};
 
-use crate::server::{publisher, run, session, unique, walsender, within};
+use crate::server::{publisher, publisher_with, run, session, unique, walsender, within};
 
 /// A table, a publication and a slot, all of one name.
 struct Source {
@@ -231,19 +231,25 @@ async fn many_small_transactions_arrive_whole_while_behind() {
              END LOOP; END $$",
         )
         .await;
-    let (mut receiver, status) = source.start(&source.options()).await.unwrap();
-    let mut last = Lsn::INVALID;
-    for _ in 0..20_000 {
-        let (kinds, end) = transaction(&mut receiver).await;
-        assert_eq!(kinds, "BIC");
-        assert!(end > last);
-        last = end;
+    let over_tls = publisher_with("user=postgres sslmode=require");
+    for options in [publisher_with("user=postgres sslmode=disable"), over_tls] {
+        let walsender = walsender(&options).await;
+        let started = within(walsender.start_replication(&source.options())).await;
+        let (mut receiver, status) = started.unwrap();
+        let mut last = Lsn::INVALID;
+        for _ in 0..20_000 {
+            let (kinds, end) = transaction(&mut receiver).await;
+            assert_eq!(kinds, "BIC");
+            assert!(end > last);
+            last = end;
+        }
+        // Idle again: one commit is seen without another to push it.
+        source.run("INSERT INTO $name (v) VALUES ('last')").await;
+        assert!(transaction(&mut receiver).await.1 > last);
+        within(status.close()).await.unwrap();
+        drop(receiver);
+        source.until("NOT active").await;
     }
-    // Idle again: one commit is seen without another to push it.
-    source.run("INSERT INTO $name (v) VALUES ('last')").await;
-    assert!(transaction(&mut receiver).await.1 > last);
-    within(status.close()).await.unwrap();
-    drop(receiver);
     source.drop().await;
 }
 
