@@ -1,9 +1,9 @@
 //! From one change to a statement and its parameters.
 //!
 //! A [`Builder`] is a worker's own and is used again for every change: its parameters live in one
-//! buffer, already in the form in which Bind carries them (a length of four bytes, -1 for NULL, then
-//! the value). One pass over the new row writes the values and finds out what is not sent; that,
-//! with the operation, names the statement. The order of the parameters is written down in
+//! buffer, already in the form in which Bind carries them (a length of four bytes, -1 for NULL,
+//! then the value). One pass over the new row writes the values and finds out what is not sent;
+//! that, with the operation, names the statement. The order of the parameters is written down in
 //! [`crate::statement`].
 
 use std::sync::Arc;

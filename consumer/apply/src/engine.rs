@@ -122,7 +122,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine at the subscriber's progress: the end LSN it has flushed, and the claim of that link.
+    /// An engine at the subscriber's progress: the end LSN it has flushed, and the claim of that
+    /// link.
     pub fn new(config: Config, position: Position) -> Self {
         let pending = Pending::new(&config);
         Self {
@@ -339,7 +340,8 @@ impl Engine {
         }
     }
 
-    /// Pauses fetching when too much is held, as long as some of it will go without further records.
+    /// Pauses fetching when too much is held, as long as some of it will go without further
+    /// records.
     fn hold_back(&mut self, actions: &mut Vec<Action>) {
         let limit = self.config.buffer_bytes_max;
         let stuck = self.buffer.size_bytes() + self.pending.stuck_bytes();
@@ -381,7 +383,7 @@ impl Engine {
     fn invariant(&mut self, what: String, actions: &mut Vec<Action>) {
         let message = format!("stream \"{}\": {what}", self.config.stream);
         let stop = Stop::new(StopKind::Internal, message)
-            .detail("This is an error of walbraid. Nothing is lost; a restart goes on from what is durable.");
+            .detail("This is an error of walbraid. A restart goes on from what is durable.");
         self.stop(stop, actions);
     }
 }

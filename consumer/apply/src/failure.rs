@@ -119,8 +119,7 @@ impl ServerFailure {
         }
         details.push(format!("SQLSTATE: {}.", self.sqlstate));
         let hint = self.hint.clone().unwrap_or_else(|| {
-            "Nothing of the transaction was applied. It is applied anew once the cause is mended."
-                .to_owned()
+            "Nothing of the transaction was applied. Mend the cause and start again.".to_owned()
         });
         Stop::new(kind, self.message.clone())
             .detail(details.join(" "))
@@ -143,7 +142,8 @@ pub(crate) fn locate(stop: Stop, stream: &str, transaction: &Transaction) -> Sto
         None => String::new(),
     };
     let message = format!(
-        "stream \"{stream}\": transaction {xid}, committed at {commit_lsn}{end}, cannot be applied: {}",
+        "stream \"{stream}\": transaction {xid}, committed at {commit_lsn}{end}, cannot be \
+         applied: {}",
         stop.message
     );
     Stop { message, ..stop }

@@ -1,9 +1,10 @@
 //! How far the lane is: what is committed, what of it is durable, which offset may be committed.
 //!
 //! **Frontier**: the newest unit with nothing uncommitted before it. **Durable frontier**: the part
-//! of it whose commits the subscriber has flushed. **Offset**: the last record of the newest durable
-//! unit, or the first record of anything still open, whichever is lower. It is that record itself
-//! and not the one behind it: a reader that starts anew must see that it did not start too late.
+//! of it whose commits the subscriber has flushed. **Offset**: the last record of the newest
+//! durable unit, or the first record of anything still open, whichever is lower. It is that record
+//! itself and not the one behind it: a reader that starts anew must see that it did not start too
+//! late.
 
 use std::collections::VecDeque;
 

@@ -89,7 +89,10 @@ pub enum MappingError {
         kind: char,
     },
     /// The subscriber's relation lacks published columns.
-    #[error("relation {relation} of the subscriber is missing published columns: {}", list(.columns))]
+    #[error(
+        "relation {relation} of the subscriber is missing published columns: {}",
+        list(.columns)
+    )]
     ColumnsMissing {
         /// The relation, quoted.
         relation: String,

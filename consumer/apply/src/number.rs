@@ -1,10 +1,10 @@
 //! Numbers as PostgreSQL spells them.
 //!
-//! Floats are written with the fewest digits that read back to the same bits, chosen and laid out the
-//! way `float8out` and `float4out` do it, so that a value that travelled as a float and lands in a
-//! column of text or numeric reads as it did on the publisher. The standard library chooses
-//! otherwise in two cases: of two shortest decimals that are as near it takes the odd one, where its
-//! own rounding to a number of digits takes the even one, as PostgreSQL does; and it writes the
+//! Floats are written with the fewest digits that read back to the same bits, chosen and laid out
+//! the way `float8out` and `float4out` do it, so that a value that travelled as a float and lands
+//! in a column of text or numeric reads as it did on the publisher. The standard library chooses
+//! otherwise in two cases: of two shortest decimals that are as near it takes the odd one, where
+//! its own rounding to a number of digits takes the even one, as PostgreSQL does; and it writes the
 //! midpoint between two floats.
 
 use std::fmt::Write;
@@ -197,8 +197,8 @@ impl Decimal {
         }
     }
 
-    /// The midpoint between two floats reads back to the even one, but PostgreSQL never writes it: it
-    /// takes more digits. `same` says whether a text reads back to the value, `rounded` gives it
+    /// The midpoint between two floats reads back to the even one, but PostgreSQL never writes it:
+    /// it takes more digits. `same` says whether a text reads back to the value, `rounded` gives it
     /// with that many digits behind the point.
     fn leave_midpoint(&mut self, same: impl Fn(&str) -> bool, rounded: impl Fn(usize) -> Self) {
         while !self.is_inside(&same) && self.count < 17 {

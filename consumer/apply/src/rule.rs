@@ -104,7 +104,7 @@ pub fn verdict(sqlstate: &str) -> Verdict {
         "25006" => return Transient(Cause::ReadOnly),
         "25P03" | "25P04" => return Transient(Cause::Shutdown),
         "55006" => return Transient(Cause::InUse),
-        "25001" | "25P01" | "25P02" | "26000" | "34000" => return Desynchronized,
+        "25001" | "25P01" | "25P02" | "26000" | "34000" | "42P05" => return Desynchronized,
         "42501" => return Definite(StopKind::MissingRight),
         _ => {}
     }
@@ -114,7 +114,7 @@ pub fn verdict(sqlstate: &str) -> Verdict {
         Some("53") => Transient(Cause::Resources),
         Some("57") => Transient(Cause::Shutdown),
         Some("58") => Transient(Cause::System),
-        Some("22" | "23" | "44" | "P0") => Definite(StopKind::RowRefused),
+        Some("22" | "23" | "44" | "54" | "P0") => Definite(StopKind::RowRefused),
         Some("42" | "3F") => Shape,
         _ => Definite(StopKind::SubscriberError),
     }
@@ -160,7 +160,9 @@ mod tests {
             ("53300", Transient(Cause::Resources)),
             ("25006", Transient(Cause::ReadOnly)),
             ("25P02", Desynchronized),
+            ("42P05", Desynchronized),
             ("42703", Shape),
+            ("54000", Definite(StopKind::RowRefused)),
             ("42501", Definite(StopKind::MissingRight)),
             ("23502", Definite(StopKind::RowRefused)),
             ("22P02", Definite(StopKind::RowRefused)),

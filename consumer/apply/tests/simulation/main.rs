@@ -1,10 +1,11 @@
 //! The engine against a tiny model of Kafka and of the subscriber, with seeded misfortune.
 //!
-//! Each run makes a WAL, a log that producers wrote of it (claims, parts, fragments, runs broken off
-//! by a crash, repeats, zombies), and a subscriber that executes what it is given, refuses some of
-//! it, loses sessions, and takes back commits that were not flushed. The consumer crashes too and
-//! starts again from what is durable. After each step: what is committed is a prefix of the WAL, in
-//! content too, and no offset passes the durable frontier. At the end everything has arrived.
+//! Each run makes a WAL, a log that producers wrote of it (claims, parts, fragments, runs broken
+//! off by a crash, repeats, zombies), and a subscriber that executes what it is given, refuses some
+//! of it, loses sessions, and takes back commits that were not flushed. The consumer crashes too
+//! and starts again from what is durable. After each step: what is committed is a prefix of the
+//! WAL, in content too, and no offset passes the durable frontier. At the end everything has
+//! arrived.
 //!
 //! A failure prints its seed; `WALBRAID_SEED=n` runs that one alone.
 
