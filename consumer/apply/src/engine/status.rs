@@ -3,7 +3,7 @@
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::Notice;
 
-use super::Engine;
+use super::{Engine, Phase};
 use crate::rule::Cause;
 use crate::state::State;
 
@@ -63,7 +63,8 @@ impl Engine {
             + self.window.size_bytes()
             + self.pending.stuck_bytes()
             + self.pending.loose_bytes();
-        let is_drained = self.window.is_empty()
+        let is_drained = self.phase == Phase::Applying
+            && self.window.is_empty()
             && self.pending.len() == 0
             && self.buffer.first_offset().is_none()
             && self.frontier.is_durable();
