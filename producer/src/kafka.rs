@@ -36,6 +36,9 @@ pub(crate) const RECORD_BYTES_DEFAULT: usize = 900_000;
 /// with 0, 37 with 0.5, 26 with 1, 20 with 5.
 const LINGER_MS: &str = "1";
 
+/// Longest pause between two tries to reach a broker, unless the user says otherwise.
+const RECONNECT_MAX_MS: &str = "2000";
+
 struct Forced {
     names: &'static [&'static str],
     value: &'static str,
@@ -287,7 +290,9 @@ fn base(kafka: &Kafka, without: &[&str]) -> Result<ClientConfig, Stop> {
         return Err(Stop::new(StopKind::Usage, refusal.message).detail(refusal.reason));
     }
     let mut config = ClientConfig::new();
-    config.set("client.id", "walbraid-producer");
+    config
+        .set("client.id", "walbraid-producer")
+        .set("reconnect.backoff.max.ms", RECONNECT_MAX_MS);
     for (name, value) in &kafka.properties {
         if !without.contains(&name.as_str()) {
             config.set(name, value);

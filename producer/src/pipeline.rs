@@ -16,7 +16,7 @@
 //!    up to then is seen, and what it writes later is void.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -122,7 +122,6 @@ impl Producer {
 
     /// The trouble is over: the next one is a new one.
     fn is_well(&mut self) {
-        self.backoff = Backoff::new(self.config.intervals.retry_backoff_max_ms);
         if let Some(trouble) = self.trouble.take() {
             tracing::info!("went on after trouble: {trouble}");
         }
@@ -176,10 +175,17 @@ impl Producer {
         let ended = match claimed {
             Ok(lane) => {
                 self.is_well();
+                let since = Instant::now();
                 let carrier = self.carrier(prepared, &session, lane);
-                carrier
+                let ended = carrier
                     .carry(&mut session.receiver, &mut session.status)
-                    .await
+                    .await;
+                // A claim that did not live long was no recovery.
+                let limit_ms = self.config.intervals.retry_backoff_max_ms;
+                if since.elapsed() >= Duration::from_millis(limit_ms) {
+                    self.backoff = Backoff::new(limit_ms);
+                }
+                ended
             }
             Err(failure) => Err(failure),
         };

@@ -23,14 +23,14 @@ use crate::config::{Config, Publisher};
 use crate::metrics::{Cause, Metrics};
 use crate::policy::{self, Failure};
 use crate::publisher::{self, Facts, PINNED_SETTINGS};
-use crate::retry;
+use crate::retry::{self, Backoff};
 use crate::slot;
 use crate::status::Status;
 use crate::tail::Timelines;
 
 /// How long a slot is waited for where the server has no time-out of its own.
 const SLOT_WAIT_MS: u64 = 60_000;
-const SLOT_POLL: Duration = Duration::from_millis(500);
+const SLOT_POLL_MAX_MS: u64 = 1_000;
 
 /// A walsender that reads our slot.
 pub(crate) struct Session {
@@ -211,7 +211,7 @@ impl Opening<'_> {
         if !std::mem::replace(&mut wait.began, true) {
             tracing::warn!("slot \"{name}\" is in use; waiting until its walsender is gone");
         }
-        retry::pause(self.shutdown, SLOT_POLL).await
+        retry::pause(self.shutdown, wait.backoff.pause(rand::random())).await
     }
 
     /// Why the replication could not be started, in the best words that can be had.
@@ -263,6 +263,7 @@ struct SlotWait {
     until: Instant,
     last_reply: Option<(i32, String)>,
     replies: u32,
+    backoff: Backoff,
     began: bool,
 }
 
@@ -279,6 +280,7 @@ impl SlotWait {
             until: Instant::now() + Duration::from_millis(limit_ms),
             last_reply: None,
             replies: 0,
+            backoff: Backoff::new(SLOT_POLL_MAX_MS),
             began: false,
         }
     }

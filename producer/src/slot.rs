@@ -217,7 +217,7 @@ async fn not_created(publisher: &Publisher, error: Error) -> Stop {
                 Err(_) => Vec::new(),
             };
             let stop = Stop::new(
-                StopKind::ServerUnreachable,
+                StopKind::WaitTimedOut,
                 format!("creation of slot \"{name}\" gave up waiting for open transactions"),
             );
             let stop = match blockers.is_empty() {

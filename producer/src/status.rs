@@ -19,6 +19,9 @@ use walbraid_schemas::Lsn;
 use walbraid_wire::Error;
 use walbraid_wire::replication::StatusSender;
 
+/// How long the end of a session may take.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
 /// What the publisher is told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Told {
@@ -101,17 +104,24 @@ impl Status {
         }
     }
 
-    /// Sends a last update, so that the slot knows all that is confirmed, and ends the session.
+    /// Sends a last update, so that the slot knows all that is confirmed, and ends the session. A
+    /// server that takes neither in time is left alone.
     pub(crate) async fn close(mut self) {
         self.stop.cancel();
-        let Some(task) = self.task.take() else {
-            return;
+        let ending = async {
+            match (&mut self.task).as_mut()?.await {
+                Ok(Ok(sender)) => sender.close().await.err(),
+                Ok(Err(error)) => Some(error),
+                Err(error) => Some(Error::Protocol(format!("status task: {error}"))),
+            }
         };
-        match task.await {
-            // The server is free to have gone first.
-            Ok(Ok(sender)) => drop(sender.close().await),
-            Ok(Err(error)) => tracing::debug!("replication connection ended: {error}"),
-            Err(error) => tracing::error!("status task ended: {error}"),
+        match tokio::time::timeout(CLOSE_TIME, ending).await {
+            Ok(None) => self.task = None,
+            Ok(Some(error)) => {
+                self.task = None;
+                tracing::debug!("replication connection ended: {error}");
+            }
+            Err(_) => tracing::debug!("replication connection did not end in time"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a test asks Kafka itself: a topic's records and settings, a group's offsets.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::wait::{PATIENCE, until};
 use rdkafka::admin::{
@@ -94,7 +94,7 @@ impl Topic {
             .set("group.id", format!("{}-read", self.name))
             .set("enable.auto.commit", "false");
         let consumer: BaseConsumer = config.create().unwrap();
-        let (_, end) = consumer.fetch_watermarks(&self.name, 0, REQUEST).unwrap();
+        let end = self.end(&consumer);
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(&self.name, 0, Offset::Beginning)
             .unwrap();
@@ -111,6 +111,19 @@ impl Topic {
             records.push(record.detach());
         }
         records
+    }
+
+    /// The offset behind the last record. A broker that has just come back may not lead yet.
+    fn end(&self, consumer: &BaseConsumer) -> i64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match consumer.fetch_watermarks(&self.name, 0, REQUEST) {
+                Ok((_, end)) => return end,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            // Nothing is assigned: this only lets the client work.
+            drop(consumer.poll(Duration::from_millis(50)));
+        }
     }
 
     /// Waits until at least `records` are there, and gives the offset behind the last one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use walbraid_schemas::Lsn;
+use walbraid_schemas::{Lsn, StopKind};
 use walbraid_tests::stack::{Server, Stack};
 use walbraid_tests::wait::{PATIENCE, moment, until};
 use walbraid_wire::{ConnectOptions, Environment};
@@ -139,4 +139,38 @@ async fn a_publisher_that_crashed_is_connected_again() {
     xids.extend(insert(&place.publisher().await, "a", 50).await);
     place.holds(&xids).await;
     producer.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_lost_its_wal_is_a_stop() {
+    let place = Place::on(Stack::exclusive().await, TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    producer.end().await.unwrap();
+    publisher
+        .run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        .await;
+    publisher.run("SELECT pg_reload_conf()").await;
+    insert(&publisher, "a", 5).await;
+    let status = format!(
+        "SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{}'",
+        place.config.publisher.slot
+    );
+    until("the slot is lost", PATIENCE, async || {
+        publisher
+            .run("INSERT INTO a (b) SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
+            .await;
+        publisher.run("SELECT pg_switch_wal()").await;
+        publisher.run("CHECKPOINT").await;
+        (publisher.value(&status).await == "lost").then_some(())
+    })
+    .await;
+    publisher
+        .run("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        .await;
+    publisher.run("SELECT pg_reload_conf()").await;
+    let stop = place.run().stopped().await;
+    assert_eq!(stop.kind, StopKind::SlotInvalidated, "{stop}");
 }

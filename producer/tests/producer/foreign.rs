@@ -2,7 +2,7 @@
 
 use rdkafka::ClientConfig;
 use rdkafka::producer::{FutureProducer, FutureRecord};
-use walbraid_schemas::{Body, Envelope, StopKind, envelope, frame};
+use walbraid_schemas::{Body, Envelope, Heartbeat, StopKind, envelope, frame};
 use walbraid_tests::wait::{PATIENCE, until};
 
 use crate::place::{Place, insert};
@@ -96,4 +96,21 @@ async fn a_second_producer_stops_and_the_first_goes_on() {
     place.holds(&xids).await;
     assert_eq!(first.metric("claims_total"), 1);
     first.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_ahead_of_the_publisher_is_a_stop() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    producer.end().await.unwrap();
+    let mut records = place.records().await;
+    let (_, mut ahead) = records.pop().unwrap();
+    ahead.end_lsn.0 = ahead.previous_end_lsn.0.max(ahead.end_lsn.0) + (1 << 40);
+    ahead.body = Body::Heartbeat(Heartbeat {});
+    write_envelope(&place, &ahead).await;
+    let stop = place.run().stopped().await;
+    assert_eq!(stop.kind, StopKind::Timeline, "{stop}");
 }

@@ -1,6 +1,6 @@
 //! What a person must mend: each has a name of its own.
 
-use walbraid_producer::{Config, slot};
+use walbraid_producer::{Config, Finding, Standing, check, slot};
 use walbraid_schemas::{Body, StopKind};
 use walbraid_tests::session::with_database;
 use walbraid_wire::{ConnectOptions, Environment};
@@ -10,7 +10,7 @@ use crate::place::{Place, insert, wal};
 const TABLE: &str = "CREATE TABLE a (id serial PRIMARY KEY, b text)";
 
 /// A producer that is told `change` stops for `kind`; its message says `words`.
-async fn check(place: &Place, kind: StopKind, words: &str, change: impl FnOnce(&mut Config)) {
+async fn stops(place: &Place, kind: StopKind, words: &str, change: impl FnOnce(&mut Config)) {
     let mut config = place.config.clone();
     change(&mut config);
     let stop = place.run_with(config).stopped().await;
@@ -25,11 +25,11 @@ fn connect(url: &str) -> ConnectOptions {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_name_is_a_stop_that_names_it() {
     let place = Place::new(TABLE).await;
-    check(&place, StopKind::SlotMissing, "\"no_slot\"", |config| {
+    stops(&place, StopKind::SlotMissing, "\"no_slot\"", |config| {
         config.publisher.slot = "no_slot".to_owned();
     })
     .await;
-    check(
+    stops(
         &place,
         StopKind::Publication,
         "\"no_publication\"",
@@ -41,15 +41,15 @@ async fn a_wrong_name_is_a_stop_that_names_it() {
         },
     )
     .await;
-    check(&place, StopKind::TopicMissing, "\"no_topic\"", |config| {
+    stops(&place, StopKind::TopicMissing, "\"no_topic\"", |config| {
         config.kafka.topic = "no_topic".to_owned();
     })
     .await;
-    check(&place, StopKind::TopicMismatch, "1 partitions", |config| {
+    stops(&place, StopKind::TopicMismatch, "1 partitions", |config| {
         config.kafka.partitions = 3;
     })
     .await;
-    check(
+    stops(
         &place,
         StopKind::TopicMismatch,
         "belongs to stream",
@@ -70,11 +70,11 @@ async fn a_slot_that_is_not_ours_is_a_stop() {
             "SELECT pg_create_logical_replication_slot('{other}', 'test_decoding')"
         ))
         .await;
-    check(&place, StopKind::SlotForeign, "test_decoding", |config| {
+    stops(&place, StopKind::SlotForeign, "test_decoding", |config| {
         config.publisher.slot = other.clone();
     })
     .await;
-    check(
+    stops(
         &place,
         StopKind::SlotForeign,
         "belongs to database",
@@ -96,7 +96,7 @@ async fn an_empty_publication_is_a_stop() {
         .await
         .run("CREATE PUBLICATION empty")
         .await;
-    check(
+    stops(
         &place,
         StopKind::Publication,
         "\"empty\" has no tables",
@@ -119,11 +119,11 @@ async fn a_role_without_the_right_or_with_a_wrong_password_is_a_stop() {
         let host = place.bed.publisher_url.split_once('@').unwrap().1;
         format!("postgres://{role}:{password}@{host}")
     };
-    check(&place, StopKind::Authentication, &role, |config| {
+    stops(&place, StopKind::Authentication, &role, |config| {
         config.publisher.connect = connect(&url("wrong"));
     })
     .await;
-    check(&place, StopKind::MissingRight, &role, |config| {
+    stops(&place, StopKind::MissingRight, &role, |config| {
         config.publisher.connect = connect(&url("right"));
     })
     .await;
@@ -145,7 +145,7 @@ async fn a_slot_that_was_advanced_is_ahead_of_the_log() {
         wal(&publisher).await
     );
     publisher.run(&advance).await;
-    check(
+    stops(
         &place,
         StopKind::SlotAheadOfLog,
         "no record of the log ends",
@@ -174,7 +174,7 @@ async fn a_slot_that_was_made_anew_is_ahead_of_the_log() {
     );
     insert(&publisher, "a", 5).await;
     slot::create(&place.config.publisher).await.unwrap();
-    check(
+    stops(
         &place,
         StopKind::SlotAheadOfLog,
         "no record of the log ends",
@@ -193,7 +193,7 @@ async fn a_topic_that_was_emptied_is_not_set_up() {
     producer.end().await.unwrap();
     let end = place.bed.topic.end_after(1).await;
     place.bed.topic.delete_before(end).await;
-    check(&place, StopKind::NotSetUp, "is empty", |_| {}).await;
+    stops(&place, StopKind::NotSetUp, "is empty", |_| {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,8 +218,60 @@ async fn records_that_the_topic_refuses_are_a_stop() {
     assert_eq!([links[0].xid, links[2].xid], xids[..]);
     assert!(links[1].parts > 3, "{links:?}");
     producer.end().await.unwrap();
-    check(&place, StopKind::RecordTooLarge, "records of", |config| {
+    stops(&place, StopKind::RecordTooLarge, "records of", |config| {
         config.limits.record_bytes_max = Some(100_000);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_has_to_wait_too_long_is_not_made_and_names_who_is_in_the_way() {
+    let place = Place::new(TABLE).await;
+    let open = place.publisher().await;
+    open.run("BEGIN; INSERT INTO a DEFAULT VALUES").await;
+    let pid = open.value("SELECT pg_backend_pid()").await;
+    let mut publisher = place.config.publisher.clone();
+    publisher.slot.push_str("_other");
+    publisher.slot_lock_timeout_ms = 300;
+    let stop = slot::create(&publisher).await.unwrap_err();
+    assert_eq!(stop.kind, StopKind::WaitTimedOut, "{stop}");
+    assert!(
+        stop.detail
+            .as_ref()
+            .is_some_and(|detail| detail.contains(&pid)),
+        "{stop}"
+    );
+    assert_eq!(slot::inspect(&open, &publisher.slot).await.unwrap(), None);
+    open.run("ROLLBACK").await;
+    publisher.slot_lock_timeout_ms = 60_000;
+    slot::create(&publisher).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_find_what_would_stop_the_producer_and_change_nothing() {
+    let place = Place::new(TABLE).await;
+    let records = place.records().await.len();
+    let bad = |findings: &[Finding]| -> Vec<StopKind> {
+        findings
+            .iter()
+            .filter_map(|finding| match &finding.standing {
+                Standing::Bad(stop) => Some(stop.kind),
+                Standing::Good | Standing::Doubtful(_) => None,
+            })
+            .collect()
+    };
+    let findings = check::check(&place.config).await;
+    assert_eq!(bad(&findings), [], "{findings:?}");
+    let mut config = place.config.clone();
+    config.publisher.publications = vec!["nothing".to_owned()];
+    config.kafka.topic = "no_topic".to_owned();
+    config.registry.urls = vec!["http://127.0.0.1:9/".to_owned()];
+    let findings = check::check(&config).await;
+    let expected = [
+        StopKind::Publication,
+        StopKind::TopicMissing,
+        StopKind::RegistryUnreachable,
+    ];
+    assert_eq!(bad(&findings), expected, "{findings:?}");
+    assert_eq!(place.records().await.len(), records);
 }
