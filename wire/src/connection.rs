@@ -139,7 +139,14 @@ impl Connection {
     /// dropped in the middle, the session is good for nothing but closing.
     pub async fn simple_query(&mut self, sql: &str) -> Result<Vec<TextRow>, Error> {
         self.sender.query(sql);
-        self.sender.send_reading(&mut self.receiver).await?;
+        match self.sender.send_reading(&mut self.receiver).await {
+            Ok(()) => {}
+            Err(Error::Closed { source }) => {
+                let farewell = self.receiver.farewell().await;
+                return Err(farewell.map_or(Error::Closed { source }, Error::Server));
+            }
+            Err(error) => return Err(error),
+        }
         let mut names: Arc<[String]> = Arc::new([]);
         let mut rows = Vec::new();
         let mut failed = None;

@@ -140,7 +140,8 @@ fn url_hosts(settings: &mut Settings, hosts: &str) -> Result<(), Error> {
                     None if after.is_empty() => (name, ""),
                     None => {
                         return Err(Error::configuration(
-                            "expected \":\" or \"/\" behind an IPv6 address in the connection string",
+                            "expected \":\" or \"/\" behind an IPv6 address in the connection \
+                             string",
                         ));
                     }
                 }

@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::error::Error;
 use crate::message::{self, BackendMessage, HEADER_BYTES};
+use crate::server_error::ServerError;
 use crate::transport::ReadHalf;
 
 /// Room made for each read unless told otherwise.
@@ -78,6 +79,19 @@ impl Receiver {
             Err(error) => {
                 self.ended = true;
                 Err(Error::lost(error))
+            }
+        }
+    }
+
+    /// Why the server ended the session, if it said so; for a session on which writing failed.
+    pub async fn farewell(&mut self) -> Option<Box<ServerError>> {
+        loop {
+            match self.next().await {
+                Ok(BackendMessage::ErrorResponse(error)) if error.ends_session() => {
+                    return Some(error);
+                }
+                Ok(_) => {}
+                Err(_) => return None,
             }
         }
     }

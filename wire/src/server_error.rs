@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn every_field_is_kept() {
         let body = b"SFEHLER\0VERROR\0C23505\0Mduplicate key\0DKey (id)=(1) already exists.\0\
-            HThink.\0P7\0WPL/pgSQL\0spublic\0tt\0cid\0dint4\0nt_pkey\0Ffile.c\0L12\0Rr\0Zunknown\0\0";
+            HThink.\0P7\0WPL/pgSQL\0spublic\0tt\0cid\0dint4\0nt_pkey\0Ffile.c\0\
+            L12\0Rr\0Zunknown\0\0";
         let error = ServerError::parse(body).unwrap();
         assert_eq!(error.severity, Severity::Error);
         assert_eq!(error.sqlstate, SqlState::UNIQUE_VIOLATION);

@@ -11,5 +11,7 @@ mod large;
 mod replication;
 mod server;
 mod session;
+mod slots;
+mod source;
 mod sql;
 mod tls;

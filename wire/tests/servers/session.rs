@@ -147,6 +147,26 @@ async fn a_session_ended_in_a_query_tells_the_servers_words() {
 }
 
 #[tokio::test]
+async fn a_query_on_a_session_that_was_ended_tells_why() {
+    let mut connection = session(&publisher()).await;
+    let pid = connection.backend_pid();
+    let mut other = session(&publisher()).await;
+    run(&mut other, &format!("SELECT pg_terminate_backend({pid})")).await;
+    let present = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid}");
+    while !run(&mut other, &present).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let error = within(connection.simple_query("SELECT 1"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.sqlstate(),
+        Some(SqlState::ADMIN_SHUTDOWN),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
 async fn nothing_listens() {
     // Bound and dropped: a port nobody listens on.
     let port = TcpListener::bind("127.0.0.1:0")
@@ -158,9 +178,10 @@ async fn nothing_listens() {
     let error = connect(&parse(&format!("host=127.0.0.1 port={port}")))
         .await
         .unwrap_err();
-    assert!(
-        matches!(&error, Error::Unreachable { server, .. } if *server == format!("127.0.0.1:{port}"))
-    );
+    let Error::Unreachable { server, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*server, format!("127.0.0.1:{port}"));
     assert!(error.is_transient());
     let error = connect(&parse("host=name.invalid")).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
@@ -288,7 +309,8 @@ async fn servers_that_do_not_keep_to_the_protocol() {
     // SASL begun, then "ok" without the server's proof.
     check(
         b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0R\0\0\0\x08\0\0\0\0",
-        "authentication failed at server 127.0.0.1:PORT: the server ends SCRAM without proving itself",
+        "authentication failed at server 127.0.0.1:PORT: the server ends SCRAM without proving \
+         itself",
     )
     .await;
     check(
