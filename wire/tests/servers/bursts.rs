@@ -71,6 +71,14 @@ async fn tags(receiver: &mut Receiver, count: usize) -> Vec<String> {
     tags
 }
 
+async fn drop_table(table: &str) {
+    run(
+        &mut session(&subscriber()).await,
+        &format!("DROP TABLE {table}"),
+    )
+    .await;
+}
+
 async fn rows(table: &str) -> Vec<i32> {
     let mut connection: Connection = session(&subscriber()).await;
     let rows = run(
@@ -106,6 +114,7 @@ async fn flush_brings_answers_and_sync_only_ends_it() {
         until_ready(&mut receiver).await,
         (vec![], TransactionStatus::Idle)
     );
+    drop_table(&table).await;
 }
 
 #[tokio::test]
@@ -146,11 +155,12 @@ async fn two_bursts_in_flight_stop_at_the_prefix() {
         until_ready(&mut receiver).await,
         (expected, TransactionStatus::Idle)
     );
+    drop_table(&table).await;
 }
 
 #[tokio::test]
 async fn a_row_not_found_is_a_count() {
-    let (mut receiver, mut sender, _) = prepared().await;
+    let (mut receiver, mut sender, table) = prepared().await;
     statement(&mut sender, "update", &["1", "x"]);
     sender.sync();
     within(sender.send()).await.unwrap();
@@ -159,6 +169,7 @@ async fn a_row_not_found_is_a_count() {
         panic!("no tag");
     };
     assert_eq!((tag.command, tag.rows), (Command::Update, Some(0)));
+    drop_table(&table).await;
 }
 
 #[tokio::test]
@@ -195,6 +206,7 @@ async fn null_binary_and_text_arrive() {
         })
         .collect();
     assert_eq!(rows, [(Some("7"), Some("größer")), (Some("8"), None)]);
+    drop_table(&table).await;
 }
 
 /// One task for both halves, a burst far beyond what socket buffers hold in either direction: the
@@ -221,7 +233,7 @@ async fn a_burst_beyond_all_buffers_does_not_stand_still() {
 
 #[tokio::test]
 async fn what_cannot_be_encoded_spoils_the_sender() {
-    let (_, mut sender, _) = prepared().await;
+    let (_, mut sender, table) = prepared().await;
     sender.query("SELECT 'a\0b'");
     for _ in 0..2 {
         let error = within(sender.send()).await.unwrap_err();
@@ -230,4 +242,5 @@ async fn what_cannot_be_encoded_spoils_the_sender() {
             "protocol error: a name or a statement holds a zero byte"
         );
     }
+    drop_table(&table).await;
 }
