@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use apache_avro::Schema;
 use schema_registry_converter::async_impl::schema_registry::{SrSettings, get_schema_by_id};
 use schema_registry_converter::error::SRCError;
 use tokio_util::sync::CancellationToken;
 use walbraid_schemas::envelope::TableRef;
-use walbraid_schemas::fingerprint;
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_schemas::table::Table;
 
@@ -98,14 +98,15 @@ impl Tables {
             return Ok(Arc::clone(table));
         }
         let text = self.ask(wanted.schema_id, shutdown, metrics).await?;
-        if fingerprint::of(&text) != wanted.fingerprint {
-            return Err(Failure::Definite(another_schema(wanted.schema_id)));
-        }
         let table = Table::from_avro(&text).map_err(|error| {
             let id = wanted.schema_id;
             let message = format!("schema {id} of the registry is not a table's: {error}");
             Failure::definite(StopKind::RegistryIncompatible, message)
         })?;
+        // Of the table, not of the text: registries write a schema anew when they give it back.
+        if table.fingerprint() != wanted.fingerprint {
+            return Err(Failure::Definite(another_schema(wanted.schema_id)));
+        }
         let table = Arc::new(table);
         if self.tables.len() >= TABLES_MAX {
             self.tables.clear();
@@ -122,8 +123,7 @@ impl Tables {
         metrics: &LaneMetrics,
     ) -> Result<(), Failure> {
         let text = self.ask(id, shutdown, metrics).await?;
-        let ours = fingerprint::of(walbraid_schemas::envelope::SCHEMA);
-        if fingerprint::of(&text) != ours && !same_json(&text) {
+        if !is_envelope(&text) {
             let message =
                 format!("schema {id} of the registry is not the envelope of this version");
             let stop = Stop::new(StopKind::RegistryIncompatible, message).hint(
@@ -145,7 +145,11 @@ impl Tables {
         let started = Instant::now();
         loop {
             let number = u32::try_from(id).unwrap_or_default();
-            let failure = match get_schema_by_id(number, &self.settings).await {
+            let asked = tokio::select! {
+                asked = get_schema_by_id(number, &self.settings) => asked,
+                () = shutdown.cancelled() => return Err(Failure::Shutdown),
+            };
+            let failure = match asked {
                 Ok(found) => {
                     retry.worked();
                     return Ok(found.schema);
@@ -165,11 +169,11 @@ impl Tables {
     }
 }
 
-/// The registry may hand a schema back with other blanks than it was registered with.
-fn same_json(text: &str) -> bool {
-    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
-    let ours = parse(walbraid_schemas::envelope::SCHEMA);
-    ours.is_some() && parse(text) == ours
+/// Whether a schema reads as the envelope's, however it is written.
+fn is_envelope(text: &str) -> bool {
+    let form = |text: &str| Some(Schema::parse_str(text).ok()?.canonical_form());
+    let ours = form(walbraid_schemas::envelope::SCHEMA);
+    ours.is_some() && form(text) == ours
 }
 
 fn another_schema(id: i32) -> Stop {

@@ -202,7 +202,11 @@ impl Resolver {
     ) -> Result<Option<Relation>, Failure> {
         let mut retry = Retry::new("reading the subscriber's catalogue");
         loop {
-            match self.read(table).await {
+            let read = tokio::select! {
+                read = self.read(table) => read,
+                () = stop.cancelled() => return Err(Failure::Shutdown),
+            };
+            match read {
                 Ok(relation) => {
                     retry.worked();
                     return Ok(relation);

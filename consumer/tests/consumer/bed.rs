@@ -126,7 +126,13 @@ impl Bed {
         let stop = CancellationToken::new();
         let task = tokio::spawn({
             let stop = stop.clone();
-            async move { walbraid_consumer::run(config, &mut Registry::default(), stop).await }
+            async move {
+                let end = walbraid_consumer::run(config, &mut Registry::default(), stop).await;
+                if let Err(stop) = &end {
+                    println!("{stop}");
+                }
+                end
+            }
         });
         Consumer { stop, task }
     }

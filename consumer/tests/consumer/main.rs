@@ -10,4 +10,5 @@ mod bed;
 mod fence;
 mod log;
 mod member;
+mod misfortune;
 mod trouble;

@@ -363,3 +363,35 @@ async fn options_that_changed_are_another_view_of_the_same_wal() {
     consumer.stop().await;
     bed.done().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_that_moves_the_origin_moves_no_progress() {
+    let bed = Bed::new("abort", "CREATE TABLE n (id int8 PRIMARY KEY)").await;
+    let n = table("n", &["id int8*"]);
+    let tables = [bed.log.table(&n).await];
+    let consumer = bed.consume();
+    bed.log
+        .transaction(&tables, vec![insert(0, &n, &[Value::Int(1)])])
+        .await;
+    bed.drained().await;
+    consumer.stop().await;
+    // What a session does that is ended between its last statement and its COMMIT.
+    let other = connect(&bed.url).await;
+    let abort = format!(
+        "SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin \
+         WHERE roname LIKE '%{}%\\_0\\_0'; \
+         BEGIN; INSERT INTO n VALUES (2); \
+         SELECT pg_replication_origin_xact_setup('FF/0', now()); ROLLBACK",
+        bed.name
+    );
+    other.batch_execute(&abort).await.unwrap();
+    other.close().await.unwrap();
+    bed.log
+        .transaction(&tables, vec![insert(0, &n, &[Value::Int(2)])])
+        .await;
+    let consumer = bed.consume();
+    bed.drained().await;
+    assert_eq!(bed.value("SELECT count(*) FROM n").await, "2");
+    consumer.stop().await;
+    bed.done().await;
+}
