@@ -4,7 +4,7 @@
 //! own its meaning, which is the chain's: after a claim, records of older claims are void.
 //!
 //! The hash covers the *names* of the publications, not their tables: what a publication holds
-//! changes with the WAL itself, the same for every reader of it. Names in another order are the same.
+//! changes with the WAL itself, the same for every reader of it. The order of names says nothing.
 
 use walbraid_schemas::{Claim, Lsn, fingerprint};
 

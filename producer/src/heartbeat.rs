@@ -3,11 +3,12 @@
 //! Owns the rule; does not read a clock, write a record or confirm anything. Two needs meet here.
 //! On an idle publication of a busy server the confirmed LSN must follow the WAL, or the slot holds
 //! WAL without end: when the walsender's keepalives moved while nothing was pending, one heartbeat
-//! every `interval_ms`. On a server where nothing moves at all, retention must never empty the lane,
-//! or the place of the slot in the log is lost: one record every `idle_interval_ms` whatever happens.
+//! every `interval_ms`. On a server where nothing moves at all, retention must never empty the
+//! lane, or the slot's place in the log is lost: one record every `idle_interval_ms`, whatever
+//! happens.
 //!
-//! Invariant: no heartbeat is due while a transaction is open or a record unacknowledged; the LSN it
-//! names is then one up to which the walsender has sent everything.
+//! Invariant, kept by the caller: a heartbeat is written only while no transaction is open and no
+//! record unacknowledged; the LSN it names is one up to which the walsender has sent everything.
 
 use walbraid_schemas::Lsn;
 

@@ -69,7 +69,7 @@ const FORCED: &[Forced] = &[
         names: &["message.timeout.ms", "delivery.timeout.ms"],
         value: "0",
         same: &[],
-        reason: "With a time-out a record is given up and the next one appended: a hole in the log.",
+        reason: "With a time-out a record is given up and the next appended: a hole in the log.",
     },
     Forced {
         names: &["retries", "message.send.max.retries"],
@@ -93,7 +93,7 @@ const FORCED: &[Forced] = &[
         names: &["allow.auto.create.topics"],
         value: "false",
         same: &[],
-        reason: "A topic made by accident would have the broker's retention; \"walbraid setup\" makes it.",
+        reason: "A topic made by accident has the broker's retention; \"walbraid setup\" makes it.",
     },
 ];
 

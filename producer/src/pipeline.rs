@@ -64,9 +64,9 @@ pub fn run(
     })
 }
 
-/// Runs `work` on a worker thread of the runtime, which waits for sockets itself: a thread that only
-/// blocks on a future is woken by another one for each read, which costs more than the read. The
-/// work ends with the future that waits for it.
+/// Runs `work` on a worker thread of the runtime, which waits for sockets itself: a thread that
+/// only blocks on a future is woken by another one for each read, which costs more than the read.
+/// The work ends with the future that waits for it.
 async fn on_worker<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let mut tasks = JoinSet::new();
     tasks.spawn(work);

@@ -11,7 +11,7 @@
 //!    claim: a missing offset may be a foreign claim, and what we wrote behind it is void. The
 //!    caller reads the lane there and calls [`Progress::step_over`].
 //! 3. A report can lack its offset (the broker had the batch already). Such records wait for the
-//!    next one with an offset: if it lies exactly as far behind as their number says, all are dense.
+//!    next one with an offset: if it lies just as far behind as their number says, all are dense.
 //!
 //! Why a queue and not a counter: reports may arrive out of order, and parts of a transaction cover
 //! nothing until the last of them is acknowledged.
@@ -63,7 +63,7 @@ pub(crate) enum Step {
 }
 
 impl Progress {
-    /// Progress of a producer whose claim lies at `claim_offset` and whose slot stands at `confirmed`.
+    /// Progress of a claim at `claim_offset`, made when the slot stood at `confirmed`.
     pub(crate) fn new(claim_offset: i64, confirmed: Lsn) -> Progress {
         Progress {
             confirmed,
@@ -209,7 +209,7 @@ enum Run {
 mod tests {
     use super::*;
 
-    /// A claim at offset 10, records sent with what they cover, then reports and the steps expected.
+    /// A claim at offset 10, records sent with what they cover, then reports and steps expected.
     fn check(covers: &[u64], reports: &[(u64, Option<i64>, Step)]) {
         let mut progress = Progress::new(10, Lsn(100));
         for lsn in covers {

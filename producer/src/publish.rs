@@ -3,10 +3,10 @@
 //! Owns the librdkafka client of one claim and the queue of its reports. Does not own what a report
 //! means (`progress`), nor when to send (`pipeline`). A client is used for one claim only: after a
 //! failure it is closed, which throws away what it still had queued, and the next claim gets a new
-//! one. What the old client had in flight may still arrive; it lies behind no newer claim or is void.
+//! one. What the old client had in flight may still arrive; behind the newer claim it is void.
 //!
-//! The queue of reports is unbounded in type and bounded in fact: one report for each record that is
-//! pending, and the pipeline bounds those.
+//! The queue of reports is unbounded in type and bounded in fact: one report for each record that
+//! is pending, and the pipeline bounds those.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

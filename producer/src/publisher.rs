@@ -224,7 +224,7 @@ select pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.reln
            select 1 from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisreplident))
  order by 1";
 
-/// Published tables whose updates and deletes the publisher itself refuses, for want of an identity.
+/// Published tables whose updates and deletes the publisher refuses, for want of an identity.
 pub async fn unidentified(client: &Client, names: &[String]) -> Result<Vec<String>, Error> {
     let rows = client.query(UNIDENTIFIED, &[&names]).await?;
     Ok(rows

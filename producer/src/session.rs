@@ -146,7 +146,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Starts the replication, waiting while the slot is held by a walsender that may be a leftover.
+    /// Starts the replication, waiting while a walsender holds the slot that may be a leftover.
     async fn start(
         &self,
         facts: &Facts,
@@ -267,7 +267,7 @@ struct SlotWait {
     began: bool,
 }
 
-/// Replies seen one after the other that prove a client. Fewer may have been under way when it died.
+/// Replies, one after the other, that prove a client. Fewer may have been under way at its death.
 const REPLIES_OF_THE_LIVING: u32 = 3;
 
 impl SlotWait {

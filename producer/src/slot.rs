@@ -324,7 +324,7 @@ mod tests {
         );
         check(
             Some(slot(|s| {
-                s.invalidation_reason = Some("idle_timeout".to_owned())
+                s.invalidation_reason = Some("idle_timeout".to_owned());
             })),
             Some((
                 StopKind::SlotInvalidated,

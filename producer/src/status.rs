@@ -109,7 +109,7 @@ impl Status {
     pub(crate) async fn close(mut self) {
         self.stop.cancel();
         let ending = async {
-            match (&mut self.task).as_mut()?.await {
+            match self.task.as_mut()?.await {
                 Ok(Ok(sender)) => sender.close().await.err(),
                 Ok(Err(error)) => Some(error),
                 Err(error) => Some(Error::Protocol(format!("status task: {error}"))),

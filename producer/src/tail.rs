@@ -12,8 +12,8 @@
 //!
 //! The walk goes back in growing windows, each read forward, because only forward can a record be
 //! told from one that an older claim wrote behind a newer one: such a record says nothing of how
-//! far the log reaches. At the start of a window the newest claim is not known yet; the first record
-//! names one, and a newer one corrects it.
+//! far the log reaches. At the start of a window the newest claim is not known yet; the first
+//! record names one, and a newer one corrects it.
 //!
 //! The walk ends early where the record cannot exist: once a record is known to be valid (its own
 //! claim was seen in the window) and ends below the confirmed LSN, everything further back does so.
