@@ -204,6 +204,9 @@ async fn take(connection: &mut Connection, sql: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+const SEEN: &str = "SELECT current_setting('session_replication_role'), \
+    current_setting('synchronous_commit'), current_setting('transaction_read_only')";
+
 async fn pin(connection: &mut Connection, config: &SessionConfig) -> Result<(), Failure> {
     let mut sql = String::new();
     for (name, value) in TEXT_SETTINGS.iter().chain(APPLY_SETTINGS) {
@@ -217,12 +220,10 @@ async fn pin(connection: &mut Connection, config: &SessionConfig) -> Result<(), 
         config.statement_timeout_ms
     ));
     sql.push_str(&format!("SET lock_timeout = {};", config.lock_timeout_ms));
-    sql.push_str(
-        "SELECT current_setting('session_replication_role'), \
-                current_setting('synchronous_commit'), \
-                current_setting('transaction_read_only')",
-    );
-    let rows = connection.simple_query(&sql).await?;
+    connection.simple_query(&sql).await?;
+    // A query of its own: several statements in one are one transaction, which would still be what
+    // it was when it began, read-only by default.
+    let rows = connection.simple_query(SEEN).await?;
     let seen: Vec<&str> = rows
         .iter()
         .flat_map(|row| (0..3).filter_map(|index| row.value(index)))
