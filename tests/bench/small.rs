@@ -30,8 +30,8 @@ pub(crate) async fn prepare(bed: &Bed) {
                  b bigint;
              BEGIN
                  FOR i IN first..last LOOP
-                     a := 1 + (i * 7919) % {STOCK_ROWS};
-                     b := 1 + (i * 104729 + 17) % {STOCK_ROWS};
+                     a := 1 + (i::bigint * 7919) % {STOCK_ROWS};
+                     b := 1 + (i::bigint * 104729 + 17) % {STOCK_ROWS};
                      UPDATE stock SET amount = amount - 1 WHERE id = a;
                      UPDATE stock SET amount = amount - 1 WHERE id = b;
                      INSERT INTO sold VALUES (i, 1, a, 'first line of a sale');

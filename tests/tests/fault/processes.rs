@@ -121,14 +121,14 @@ async fn killed_in_the_middle_of_a_transaction_of_many_parts() {
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
         .await;
     let mut config = bed.config();
-    config.set("producer", "record_bytes_max", 5_000);
+    config.set("producer", "record_bytes_max", 20_000);
     let mut pipeline = bed.pipeline_with(&config).await;
     let publisher = bed.publisher().await;
     for round in 0..5 {
         publisher
             .run(&format!(
                 "INSERT INTO t SELECT {round} * 100000 + i, repeat('x', 100)
-                 FROM generate_series(1, 20000) i"
+                 FROM generate_series(1, 30000) i"
             ))
             .await;
         pipeline.restart_producer().await;
@@ -139,7 +139,7 @@ async fn killed_in_the_middle_of_a_transaction_of_many_parts() {
     bed.assert_equal().await;
     assert_eq!(
         bed.subscriber().await.value("SELECT count(*) FROM t").await,
-        "100000"
+        "150000"
     );
     pipeline.terminate().await;
 }
