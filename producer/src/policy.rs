@@ -88,6 +88,10 @@ fn server_kind(error: &Error) -> StopKind {
         SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
         SqlState::DISK_FULL => StopKind::DiskFull,
         SqlState::UNDEFINED_FILE => StopKind::SlotInvalidated,
+        // What pgoutput says of a publication that was dropped under it.
+        SqlState::UNDEFINED_OBJECT => StopKind::Publication,
+        // A value that cannot be told in UTF-8.
+        _ if matches!(state.class(), "22") => StopKind::Undecodable,
         _ if matches!(state.class(), "28") => StopKind::Authentication,
         _ if state.is_transient() => StopKind::ServerUnreachable,
         _ => StopKind::Internal,
