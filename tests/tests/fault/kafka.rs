@@ -74,21 +74,31 @@ async fn kafka_down_when_the_processes_start() {
 }
 
 #[tokio::test]
-async fn a_record_that_the_broker_finds_too_large_stops_by_name() {
+async fn a_broker_that_takes_less_than_before_gets_smaller_records_or_a_named_stop() {
+    const NOISE: &str =
+        "(SELECT string_agg(md5(i::text || random()), '') FROM generate_series(1, 9000) i)";
     let bed = Bed::new().await;
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
         .await;
     let mut pipeline = bed.pipeline().await;
-    pipeline.producer().expect_in_log("");
+    pipeline.catch_up().await;
+    pipeline.producer().expect_in_log("too large");
     bed.topic.configure("max.message.bytes", "20000").await;
-    let noise = "(SELECT string_agg(md5(i::text || random()), '') FROM generate_series(1, 9000) i)";
-    bed.publisher()
-        .await
-        .run(&format!("INSERT INTO t VALUES (1, {noise})"))
+    let publisher = bed.publisher().await;
+    publisher
+        .run(&format!("INSERT INTO t VALUES (1, {NOISE})"))
+        .await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+
+    bed.topic.configure("max.message.bytes", "2000").await;
+    pipeline.producer().expect_in_log("too small");
+    publisher
+        .run(&format!("INSERT INTO t VALUES (2, {NOISE})"))
         .await;
     assert_eq!(pipeline.producer().end().await, 23);
     pipeline.producer = None;
-    bed.topic.configure("max.message.bytes", "2000000").await;
+    bed.topic.configure("max.message.bytes", "1000000").await;
     pipeline.start_producer();
     pipeline.catch_up().await;
     bed.assert_equal().await;
