@@ -16,10 +16,11 @@ use walbraid_schemas::notice::StopKind;
 use walbraid_wire::Format;
 
 use crate::flight::{Counts, Flight, Operation, Step};
+use crate::mending::Mend;
 use crate::policy::Failure;
 use crate::prepared::name_of;
 use crate::session::{BEGIN, COMMIT, PROGRESS, commit_time};
-use crate::worker::{Mend, Worker, Writing};
+use crate::worker::{Worker, Writing};
 
 /// Bytes collected before they are sent although the burst goes on.
 const BURST_BYTES: usize = 64 * 1024;
@@ -131,7 +132,7 @@ impl Worker {
                 Ok(Some(statement)) => self.write_change(change, piece, place, &statement),
                 Ok(None) => {}
                 Err(error) => {
-                    self.mending = Some(Mend::Unit(UnitFailure::Build { error, place }));
+                    self.mending = Some(Mend::Unit(Box::new(UnitFailure::Build { error, place })));
                     return Ok(());
                 }
             }

@@ -1,9 +1,9 @@
 //! The two Kafka clients of a consumer: what they are told, and what they say to the log.
 //!
-//! The **member** belongs to the group and commits offsets; it never fetches. The **reader** fetches
-//! one lane from an offset it is given; it never joins. So a rebalance cannot disturb a fetch in
-//! flight, a seek cannot disturb membership, and a full buffer downstream simply stops the reader
-//! while the member goes on to be polled.
+//! The **member** belongs to the group and commits offsets; it never fetches. The **reader**
+//! fetches one lane from an offset it is given; it never joins. So a rebalance cannot disturb a
+//! fetch in flight, a seek cannot disturb membership, and a full buffer downstream simply stops the
+//! reader while the member goes on to be polled.
 //!
 //! The user's librdkafka properties pass through; those that a guarantee rests on are forced, and
 //! the reader's queues are derived from the memory budget.

@@ -11,12 +11,12 @@
 //!    that was restored may have forgotten epochs), with a synchronous commit;
 //! 2. ends the sessions that hold the lock, again and again, until it holds it exclusively;
 //! 3. looks at the row again: whoever raised it meanwhile is the owner;
-//! 4. reads the lane's progress: nobody writes now, so it is the truth;
+//! 4. reads the lane's progress: nobody writes now, so it is the truth; and makes it durable;
 //! 5. keeps a shared lock, lets the exclusive one go, and starts its own sessions.
 //!
 //! Stories:
-//! 1. *Two owners at once.* A raises to 5, B raises to 6, A gets the lock first: step 3 tells A that
-//!    it lost. B ends A's session and goes on.
+//! 1. *Two owners at once.* A raises to 5, B raises to 6, A gets the lock first: step 3 tells A
+//!    that it lost. B ends A's session and goes on.
 //! 2. *A zombie reconnects.* It takes the shared lock, which waits while an owner is between 2 and
 //!    5, then finds another's epoch and writes nothing.
 //! 3. *A zombie in its COMMIT.* Ending its session lets the commit stand or fall; the lock is free
@@ -102,6 +102,7 @@ pub async fn take(
     };
     lock_exclusively(client, row, &ownership, stop).await?;
     let taken = read(client, origins, row, &ownership).await?;
+    flush(client, &ownership).await?;
     release_exclusive(client, &ownership).await?;
     Ok(taken)
 }
@@ -261,6 +262,34 @@ fn went_back(row: &LaneKey<'_>, applied_lsn: Lsn, flushed_lsn: Lsn) -> Stop {
         "Rows of walbraid.progress were removed. Copy the tables anew and run teardown and \
              setup.",
     )
+}
+
+/// Makes what was read durable: the previous owner's newest commits may not have been flushed. A
+/// commit that is waited for is flushed with all WAL before it; it needs something to write.
+async fn flush(client: &Client, ownership: &Ownership) -> Result<(), Failure> {
+    let Ownership {
+        lane_id,
+        epoch,
+        owner,
+    } = ownership;
+    let sql = "UPDATE walbraid.lanes SET updated_at = pg_catalog.clock_timestamp() \
+               WHERE id = $1 AND epoch = $2 AND owner = $3";
+    client
+        .batch_execute("BEGIN; SET LOCAL synchronous_commit = on")
+        .await?;
+    let written = client.execute(sql, &[lane_id, epoch, owner]).await;
+    client
+        .batch_execute(if written.is_ok() {
+            "COMMIT"
+        } else {
+            "ROLLBACK"
+        })
+        .await?;
+    if written? == 1 {
+        Ok(())
+    } else {
+        Err(Failure::Fenced)
+    }
 }
 
 async fn release_exclusive(client: &Client, ownership: &Ownership) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! Reading a lane's records: a client, and a thread that polls it.
 //!
 //! The thread hands batches to a bounded channel and waits when it is full; librdkafka's own queue,
-//! bounded too, then stops asking the broker. Nothing is lost by stopping: a reader is told where to
-//! start, and a new start is a new run of the thread.
+//! bounded too, then stops asking the broker. Nothing is lost by stopping: a reader is told where
+//! to start, and a new start is a new run of the thread.
 //!
 //! Payloads are copied out of librdkafka once, so that a record's life is the unit's and not the
 //! client's.
@@ -173,7 +173,7 @@ impl Reader {
         };
         let search = tokio::task::spawn_blocking(move || {
             loop {
-                match search.next() {
+                match search.wanted() {
                     Wanted::Start(start) => return Ok(start),
                     Wanted::Look(offset) => search.seen(looker.look(&position, offset)?),
                 }

@@ -3,8 +3,8 @@
 //! Target transactions commit without waiting for the disk. From here, every few milliseconds and
 //! only when there is something new, `pg_replication_origin_progress(…, true)` of the origin whose
 //! COMMIT returned last makes the subscriber flush its WAL up to that commit and tells what is
-//! durable. About once a second the lane's row is written, for `status` and `wait`, and now and then
-//! rows of `walbraid.progress` are deleted that a durable one has made useless.
+//! durable. About once a second the lane's row is written, for `status` and `wait`, and now and
+//! then rows of `walbraid.progress` are deleted that a durable one has made useless.
 //!
 //! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
 //! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may

@@ -107,7 +107,8 @@ impl Group {
         })
     }
 
-    /// Commits an offset without waiting. A commit that is refused is of no harm: offsets are hints.
+    /// Commits an offset without waiting. A commit that is refused is of no harm: offsets are
+    /// hints.
     pub fn commit(&self, partition: i32, offset: i64) -> KafkaResult<()> {
         self.consumer
             .commit(&self.one(partition, offset)?, CommitMode::Async)

@@ -1,4 +1,5 @@
-//! A lane's life in this process: from the group's assignment to its revocation or the process' end.
+//! A lane's life in this process: from the group's assignment to its revocation or the process'
+//! end.
 //!
 //! Made of tenures: one lasts from taking the lane over (`fence`) until a session is lost, or until
 //! there is nothing more to do. What must survive a tenure is kept here: the engine, the schemas
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use walbraid_apply::engine::Engine;
+use walbraid_apply::rule;
 use walbraid_schemas::notice::{Stop, StopKind};
 
 use crate::client::Clients;
@@ -51,6 +53,8 @@ pub(crate) struct Lane {
     /// The epoch of the newest tenure; 0 before the first.
     pub(crate) epoch: i64,
     pub(crate) engine: Option<Engine>,
+    /// The engine's repetitions by cause that were counted already.
+    pub(crate) retries: [u64; rule::Cause::ALL.len()],
     pub(crate) resolver: Option<Resolver>,
     /// Transactions applied before the first tenure.
     pub(crate) transactions_before: Option<i64>,
@@ -88,6 +92,7 @@ impl Lane {
             owner: Uuid::new_v4(),
             epoch: 0,
             engine: None,
+            retries: Default::default(),
             resolver: Some(resolver),
             transactions_before: None,
             offset: None,

@@ -16,6 +16,7 @@ mod flight;
 pub mod flusher;
 pub mod group;
 mod lane;
+mod mending;
 pub mod metrics;
 pub mod origin;
 pub mod pipeline;

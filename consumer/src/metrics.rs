@@ -225,14 +225,21 @@ impl Metrics {
 impl LaneMetrics {
     /// Counts a retry.
     pub fn retried(&self, cause: Cause) {
-        let LaneLabels { stream, lane } = self.labels.clone();
-        self.retries
-            .get_or_create(&CauseLabels {
-                stream,
-                lane,
-                cause: cause.name(),
-            })
-            .inc();
+        self.retried_times(cause.name(), 1);
+    }
+
+    /// Counts retries of a cause by its name.
+    pub fn retried_times(&self, cause: &'static str, times: u64) {
+        if times > 0 {
+            let LaneLabels { stream, lane } = self.labels.clone();
+            self.retries
+                .get_or_create(&CauseLabels {
+                    stream,
+                    lane,
+                    cause,
+                })
+                .inc_by(times);
+        }
     }
 }
 

@@ -7,15 +7,15 @@
 //! The lane's *progress* is not read from origins but from `walbraid.progress`, a row that each
 //! target transaction adds. Tried on 14 to 18: on 16, 17 and 18 a transaction that *aborts* after
 //! `pg_replication_origin_xact_setup` moves its origin too, if it had an xid, by ROLLBACK and by
-//! the end of its session alike; and between the setup and the end of COMMIT there is always room for an end of the
-//! session. Progress read from such an origin would step over the transaction that
-//! failed. (The server's own apply worker resets the origin before it aborts; SQL cannot.)
+//! the end of its session alike; and between the setup and the end of COMMIT there is always room
+//! for an end of the session. Progress read from such an origin would step over the transaction
+//! that failed. (The server's own apply worker resets the origin before it aborts; SQL cannot.)
 //!
 //! Invariants:
 //! - Origins are known in the whole cluster, so a name holds the database's oid, the stream, its
 //!   incarnation, the lane and the worker.
-//! - The anchor is made by `setup` in the same commit as the stream's row and never moves. Where the
-//!   row stands without it, this database is a restored copy of the one that was set up, or was
+//! - The anchor is made by `setup` in the same commit as the stream's row and never moves. Where
+//!   the row stands without it, this database is a restored copy of the one that was set up, or was
 //!   upgraded: its rows may be anywhere. That is a named stop, never a start from zero.
 
 use tokio_postgres::Client;

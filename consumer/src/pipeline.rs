@@ -1,9 +1,9 @@
 //! A consumer, top to bottom: what it needs is there → it joins the group → it applies the lanes it
 //! is given → it ends.
 //!
-//! The group gives and takes lanes; each is a task that is owned and awaited here. A lane that stops
-//! ends the whole process, after the others have finished what is in flight: a person must act, and
-//! half a consumer would hide it.
+//! The group gives and takes lanes; each is a task that is owned and awaited here. A lane that
+//! stops ends the whole process, after the others have finished what is in flight: a person must
+//! act, and half a consumer would hide it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

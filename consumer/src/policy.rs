@@ -264,7 +264,13 @@ fn from_kafka(error: &KafkaError) -> Failure {
 pub struct Retry {
     what: &'static str,
     tries: u32,
-    since: Option<Instant>,
+    failing: Option<Failing>,
+}
+
+#[derive(Debug)]
+struct Failing {
+    since: Instant,
+    reason: String,
 }
 
 impl Retry {
@@ -273,20 +279,26 @@ impl Retry {
         Self {
             what,
             tries: 0,
-            since: None,
+            failing: None,
         }
     }
 
     /// A try failed: says so if it is the first, and answers how long to wait.
     pub fn failed(&mut self, transient: &Transient) -> Duration {
-        if self.since.is_none() {
-            self.since = Some(Instant::now());
-            let cause = transient.cause.name();
-            let message = &transient.stop.message;
-            tracing::warn!(cause, "{} failed, trying again: {message}", self.what);
-        } else {
-            let (tries, message) = (self.tries, &transient.stop.message);
-            tracing::debug!(tries, "{} failed again: {message}", self.what);
+        let reason = &transient.stop.message;
+        match &mut self.failing {
+            None => {
+                let cause = transient.cause.name();
+                tracing::warn!(cause, "{} failed, trying again: {reason}", self.what);
+                self.failing = Some(Failing {
+                    since: Instant::now(),
+                    reason: reason.clone(),
+                });
+            }
+            Some(failing) => {
+                tracing::debug!(tries = self.tries, "{} failed again: {reason}", self.what);
+                failing.reason.clone_from(reason);
+            }
         }
         self.tries = self.tries.saturating_add(1);
         let pause = PAUSE_FIRST_MS.saturating_mul(1 << self.tries.min(10).saturating_sub(1));
@@ -295,17 +307,20 @@ impl Retry {
 
     /// It worked: says so if it had failed before.
     pub fn worked(&mut self) {
-        if let Some(since) = self.since.take() {
-            let seconds = since.elapsed().as_secs_f64();
-            let tries = self.tries;
-            tracing::info!(tries, "{} works again after {seconds:.1} s", self.what);
+        if let Some(failing) = self.failing.take() {
+            let seconds = failing.since.elapsed().as_secs_f64();
+            tracing::info!(
+                tries = self.tries,
+                "{} works again after {seconds:.1} s",
+                self.what
+            );
         }
         self.tries = 0;
     }
 
-    /// Whether a failure has been reported that is not over.
-    pub fn is_failing(&self) -> bool {
-        self.since.is_some()
+    /// Why it failed last, while it does.
+    pub fn reason(&self) -> Option<&str> {
+        self.failing.as_ref().map(|failing| failing.reason.as_str())
     }
 }
 

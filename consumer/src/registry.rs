@@ -126,9 +126,8 @@ impl Tables {
         if !is_envelope(&text) {
             let message =
                 format!("schema {id} of the registry is not the envelope of this version");
-            let stop = Stop::new(StopKind::RegistryIncompatible, message).hint(
-                "Use the same version of walbraid on both sides, or another topic for other records.",
-            );
+            let stop = Stop::new(StopKind::RegistryIncompatible, message)
+                .hint("Use the same version of walbraid on both sides.");
             return Err(Failure::Definite(stop));
         }
         self.envelopes.push(id);

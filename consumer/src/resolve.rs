@@ -39,7 +39,7 @@ pub(crate) const BATCHES_MAX: usize = 2;
 #[derive(Debug)]
 pub(crate) enum Resolved {
     /// Records, ready for the engine.
-    Records(Vec<Box<Record>>),
+    Records(Vec<Record>),
     /// The offset to read next is not in the log.
     OutOfRange,
     /// The Kafka client is in trouble.
@@ -128,7 +128,7 @@ impl Resolver {
         let mut ready = Vec::with_capacity(records.len());
         for record in records {
             match self.record(&record, stop).await {
-                Ok(record) => ready.push(Box::new(record)),
+                Ok(record) => ready.push(record),
                 Err(Failure::Definite(stop)) => {
                     return (vec![Resolved::Records(ready), Resolved::Stop(stop)], true);
                 }

@@ -41,7 +41,7 @@ pub struct Start {
     pub is_beginning: bool,
 }
 
-/// A search for the offset to start from: ask [`Search::next`] for an offset to look at, tell it
+/// A search for the offset to start from: ask [`Search::wanted`] for an offset to look at, tell it
 /// what stands there, until it answers with a start.
 #[derive(Debug)]
 pub struct Search {
@@ -71,7 +71,7 @@ impl Search {
     }
 
     /// The next step.
-    pub fn next(&mut self) -> Wanted {
+    pub fn wanted(&mut self) -> Wanted {
         let between = self.high - self.low;
         self.looking_at = match self.step {
             Some(step) if step < between => self.high - step,
@@ -127,7 +127,7 @@ mod tests {
     fn search(place: i64, claim_offset: i64, hint: Option<i64>) -> (Start, usize) {
         let mut search = Search::new(claim_offset, 10, END, hint);
         for looks in 0.. {
-            match search.next() {
+            match search.wanted() {
                 Wanted::Start(start) => return (start, looks),
                 Wanted::Look(asked) => {
                     let seen = (asked..END).find(|offset| offset % 3 != 1).map(|offset| {
@@ -195,7 +195,7 @@ mod tests {
     fn an_empty_log() {
         let mut search = Search::new(-1, 7, 7, Some(7));
         assert_eq!(
-            search.next(),
+            search.wanted(),
             Wanted::Start(Start {
                 offset: 7,
                 is_beginning: true

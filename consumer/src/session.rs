@@ -1,8 +1,9 @@
 //! An apply session: a connection that is pinned, fenced, and holds its worker's origin.
 //!
 //! Order of the steps, each of which must hold before the next: settings that change what a
-//! statement does are pinned and read back; the session takes its share of the lane's lock and finds
-//! that the lane is still ours; it takes its origin; it prepares the statements that frame a unit.
+//! statement does are pinned and read back; the session takes its share of the lane's lock and
+//! finds that the lane is still ours; it takes its origin; it prepares the statements that frame a
+//! unit.
 //!
 //! Why these settings: `session_replication_role = replica` because what the publisher's triggers
 //! and foreign keys did is in the log already; `synchronous_commit = off` because durability is

@@ -136,7 +136,8 @@ impl LaneRow {
 const UPDATE: &str = "
 UPDATE walbraid.lanes
 SET state = $4, since = $5, reason = $6, stop_kind = $7, applied_lsn = $8, flushed_lsn = $9::pg_lsn,
-    quiet_until_lsn = coalesce($10, $9::pg_lsn), applied_commit_time = coalesce($11, applied_commit_time),
+    quiet_until_lsn = coalesce($10, $9::pg_lsn),
+    applied_commit_time = coalesce($11, applied_commit_time),
     transactions_applied = $12, member = $13, updated_at = pg_catalog.clock_timestamp()
 WHERE id = $1 AND epoch = $2 AND owner = $3";
 

@@ -1,7 +1,7 @@
 //! A worker: units in, target transactions out, on one session, in bursts.
 //!
-//! One task owns both halves of the connection and never waits for an answer before it sends what it
-//! was given: units are written one behind the other, each `BEGIN`, its statements, `progress`
+//! One task owns both halves of the connection and never waits for an answer before it sends what
+//! it was given: units are written one behind the other, each `BEGIN`, its statements, `progress`
 //! (where it ends), `COMMIT`, and a Flush makes the server answer.
 //!
 //! Invariants:
@@ -12,8 +12,8 @@
 //! - COMMIT of a unit is in the burst only where nothing depends on its row counts
 //!   (`Commit::InBurst`); else the counts are reported and the engine says when.
 //! - After an error: Sync, ReadyForQuery, ROLLBACK if the block stands, and the origin's setup is
-//!   reset, because the session would still carry the LSN into its next commit (tried). All that was
-//!   sent behind the unit that failed was skipped by the server and is dropped here.
+//!   reset, because the session would still carry the LSN into its next commit (tried). All that
+//!   was sent behind the unit that failed was skipped by the server and is dropped here.
 //! - A lost session ends the worker: what became of its last COMMIT is the engine's to find out.
 //!
 //! Stories:
@@ -35,16 +35,17 @@ use tokio::sync::mpsc;
 use walbraid_apply::binding::Builder;
 use walbraid_apply::coordinator::{Commit, OnMissing};
 use walbraid_apply::event::{CommitTag, Event};
-use walbraid_apply::failure::{Failure as UnitFailure, ServerFailure};
+use walbraid_apply::failure::Failure as UnitFailure;
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_apply::unit::{Extension, Unit, UnitId};
 use walbraid_schemas::notice::StopKind;
-use walbraid_wire::{BackendMessage, Command, CommandTag, ServerError, TransactionStatus};
+use walbraid_wire::{BackendMessage, Command, CommandTag};
 
 use crate::flight::{Due, Flight, Step};
+use crate::mending::Mend;
 use crate::metrics::LaneMetrics;
 use crate::policy::Failure;
-use crate::prepared::{PreparedStatements, name_of};
+use crate::prepared::PreparedStatements;
 use crate::session::{COMMIT, Session};
 
 /// Quiet time after which Sync is sent.
@@ -76,7 +77,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    fn run(&self) -> u64 {
+    pub(crate) fn run(&self) -> u64 {
         match self {
             Self::Run { run, .. }
             | Self::Extend { run, .. }
@@ -106,16 +107,6 @@ pub(crate) enum Writing {
     Held { unit: UnitId, run: u64 },
 }
 
-/// Why the session has to be mended.
-pub(crate) enum Mend {
-    /// The server refused something: what is behind it is skipped up to a Sync.
-    Error(Box<ServerError>),
-    /// No statement could be made, or the counts are wrong: once all that is due was answered.
-    Unit(UnitFailure),
-    /// An open unit is called back: likewise.
-    Abandon,
-}
-
 /// What an idle worker was woken by.
 enum Woken {
     Answer,
@@ -124,7 +115,7 @@ enum Woken {
 }
 
 pub(crate) struct Worker {
-    config: WorkerConfig,
+    pub(crate) config: WorkerConfig,
     pub(crate) session: Session,
     orders: mpsc::UnboundedReceiver<Order>,
     events: mpsc::UnboundedSender<Event>,
@@ -133,13 +124,13 @@ pub(crate) struct Worker {
     pub(crate) due: Due,
     pub(crate) flights: VecDeque<Flight>,
     pub(crate) writing: Writing,
-    waiting: VecDeque<Order>,
+    pub(crate) waiting: VecDeque<Order>,
     /// Set while nothing more may be written until what is due is answered.
     pub(crate) mending: Option<Mend>,
     /// The open unit that is called back, and its run.
-    called_back: Option<(UnitId, u64)>,
+    pub(crate) called_back: Option<(UnitId, u64)>,
     /// Orders of runs up to this one are dropped: what they built on was swept away.
-    swept: Option<u64>,
+    pub(crate) swept: Option<u64>,
     /// Since when answers came without a ReadyForQuery.
     unsynced_since: Option<Instant>,
 }
@@ -232,7 +223,7 @@ impl Worker {
         }
     }
 
-    async fn sync(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn sync(&mut self) -> Result<(), Failure> {
         self.session.sync().await?;
         self.unsynced_since = None;
         Ok(())
@@ -391,7 +382,10 @@ impl Worker {
         match (self.config.on_missing, missing) {
             (OnMissing::Error, Some((missing, place))) => {
                 let (missing, place) = (missing.clone(), *place);
-                self.mending = Some(Mend::Unit(UnitFailure::Missing { missing, place }));
+                self.mending = Some(Mend::Unit(Box::new(UnitFailure::Missing {
+                    missing,
+                    place,
+                })));
             }
             _ => self.tell(Event::Counted {
                 worker: self.config.id,
@@ -457,79 +451,6 @@ impl Worker {
         }
     }
 
-    /// Mends the session if it has to be and can be now; true if it did.
-    async fn mend(&mut self) -> Result<bool, Failure> {
-        let ready = match self.mending {
-            None => false,
-            Some(Mend::Error(_)) => true,
-            // The units before it are answered first.
-            Some(Mend::Unit(_) | Mend::Abandon) => self.due.is_empty(),
-        };
-        let Some(mend) = self.mending.take_if(|_| ready) else {
-            return Ok(false);
-        };
-        let failed = match mend {
-            Mend::Error(_) => self.due.failed(),
-            Mend::Unit(_) | Mend::Abandon => None,
-        };
-        let unknown = self.due.give_up();
-        self.session.sender.sync();
-        self.send().await?;
-        let status = self.session.until_ready().await?;
-        self.clean(status, &unknown).await?;
-        self.report(mend, failed);
-        Ok(true)
-    }
-
-    /// Ends the block, takes the LSN out of the session, and closes what may or may not be prepared.
-    async fn clean(&mut self, status: TransactionStatus, unknown: &[u64]) -> Result<(), Failure> {
-        let reset = "SELECT pg_catalog.pg_replication_origin_xact_reset()";
-        match status {
-            TransactionStatus::Idle => self.session.sender.query(reset),
-            _ => self.session.sender.query(&format!("ROLLBACK; {reset}")),
-        }
-        self.send().await?;
-        self.session.until_ready().await?;
-        for id in unknown {
-            self.session.sender.close_statement(&name_of(*id));
-            self.prepared.forget(*id);
-        }
-        self.sync().await
-    }
-
-    /// Tells what became of the unit, and forgets all that was sent behind it.
-    fn report(&mut self, mend: Mend, failed: Option<Step>) {
-        let flight = self.flights.pop_front();
-        self.flights.clear();
-        self.writing = Writing::Nothing;
-        let worker = self.config.id;
-        let Some(Flight { unit, run, .. }) = flight else {
-            return;
-        };
-        if self
-            .called_back
-            .take_if(|called| *called == (unit, run))
-            .is_some()
-        {
-            self.tell(Event::Abandoned { worker, run, unit });
-            return;
-        }
-        let failure = match mend {
-            Mend::Unit(failure) => failure,
-            Mend::Error(error) => server_failure(&error, failed),
-            Mend::Abandon => return,
-        };
-        self.called_back = None;
-        self.swept = Some(run);
-        self.waiting.retain(|order| order.run() > run);
-        self.tell(Event::Failed {
-            worker,
-            run,
-            unit,
-            failure: Box::new(failure),
-        });
-    }
-
     /// Reports; nobody listens any more when the lane is ending.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.events.send(event);
@@ -541,36 +462,5 @@ impl Worker {
             StopKind::Internal,
             format!("{what} from the subscriber while {due:?} was due"),
         )
-    }
-}
-
-fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
-    let (place, relation) = match failed {
-        Some(Step::Change { place, mapped, .. }) => {
-            (Some(place), mapped.map(|mapped| mapped.relation().sql()))
-        }
-        _ => (None, None),
-    };
-    // A plan that outlived its table is mended by new sessions, not by a person.
-    let stale = error.sqlstate.code() == "0A000" && error.message.starts_with("cached plan");
-    let sqlstate = if stale {
-        "26000"
-    } else {
-        error.sqlstate.code()
-    };
-    let error = ServerFailure {
-        sqlstate: sqlstate.to_owned(),
-        message: error.message.clone(),
-        detail: error.detail.clone(),
-        hint: error.hint.clone(),
-        schema: error.schema.clone(),
-        table: error.table.clone(),
-        column: error.column.clone(),
-        constraint: error.constraint.clone(),
-    };
-    UnitFailure::Server {
-        error,
-        place,
-        relation,
     }
 }

@@ -349,7 +349,8 @@ async fn a_plain_role_with_the_documented_rights_is_enough() {
     }
     assert_eq!(bed.value("SELECT count(*) FROM n").await, "2");
     let clean = format!(
-        "DROP OWNED BY {role}; REVOKE ALL ON PARAMETER session_replication_role FROM {role}; DROP ROLE {role}"
+        "DROP OWNED BY {role}; \
+         REVOKE ALL ON PARAMETER session_replication_role FROM {role}; DROP ROLE {role}"
     );
     bed.sql.batch_execute(&clean).await.unwrap();
     bed.done().await;

@@ -3,7 +3,7 @@
 //!
 //! Servers are those of `bin/stack env`. Each test has a database, a topic and a group of its own.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod apply;
 mod bed;

@@ -288,11 +288,13 @@ async fn a_subscriber_that_was_set_back_reads_further_back_than_the_group() {
     let consumer = bed.consume();
     bed.drained().await;
     consumer.stop().await;
-    // As after a fail-over to a stand-by that had not everything: rows and progress go back together.
+    // As after a fail-over to a stand-by that had not everything: rows and progress go back
+    // together.
     let back = format!(
         "DELETE FROM n WHERE id > 100; DELETE FROM walbraid.progress; \
          INSERT INTO walbraid.progress SELECT id, '{0}', 1, 42 FROM walbraid.lanes; \
-         UPDATE walbraid.lanes SET flushed_lsn = '{0}', applied_lsn = '{0}', quiet_until_lsn = '{0}'",
+         UPDATE walbraid.lanes \
+         SET flushed_lsn = '{0}', applied_lsn = '{0}', quiet_until_lsn = '{0}'",
         ends[100]
     );
     bed.sql.batch_execute(&back).await.unwrap();

@@ -1,0 +1,162 @@
+//! What a tenure tells others: the flusher, the lane's row, metrics, the group, the log.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use walbraid_apply::action::Report;
+use walbraid_apply::engine::Status;
+use walbraid_apply::rule::Cause;
+use walbraid_schemas::lsn::Lsn;
+
+use super::{Tenure, TenureEnd};
+use crate::flusher::Applied;
+use crate::lane::Lane;
+use crate::state::LaneState;
+
+/// How often the row and the metrics are brought up to date.
+pub(super) const STATUS_MS: u64 = 200;
+
+/// How often an offset is committed.
+const OFFSET_MS: u64 = 1_000;
+
+impl Tenure {
+    /// Brings row, metrics, flusher and offset up to date.
+    pub(super) fn tell(&mut self, lane: &mut Lane) {
+        if self.end.is_some() {
+            // The engine has thrown away what it had: it would look drained.
+            return;
+        }
+        let status = self.engine.status();
+        if self.applied.borrow().lsn < status.applied_lsn {
+            self.tell_applied(status.applied_lsn);
+        }
+        if self.status_at.elapsed() >= Duration::from_millis(STATUS_MS) {
+            self.status_at = Instant::now();
+            self.tell_status(lane, &status);
+            self.watch_workers();
+        }
+        if self.offset_committed_at.elapsed() >= Duration::from_millis(OFFSET_MS) {
+            self.offset_committed_at = Instant::now();
+            self.commit_offset(lane);
+        }
+    }
+
+    pub(super) fn tell_applied(&self, lsn: Lsn) {
+        let Some(origin) = self.origins.get(self.last_worker.0).map(Arc::clone) else {
+            return;
+        };
+        self.applied.send_replace(Applied { origin, lsn });
+    }
+
+    fn tell_status(&mut self, lane: &Lane, status: &Status) {
+        let metrics = &lane.metrics;
+        metrics.applied_lsn.set(status.applied_lsn.0);
+        metrics.flushed_lsn.set(status.flushed_lsn.0);
+        metrics
+            .buffer_bytes
+            .set(i64::try_from(status.buffered_bytes).unwrap_or(i64::MAX));
+        let behind = status.quiet_until_lsn.bytes_since(status.applied_lsn);
+        let is_behind = status.units + status.window_transactions > 0;
+        metrics.lag_bytes.set(if is_behind {
+            i64::try_from(behind).unwrap_or(i64::MAX)
+        } else {
+            0
+        });
+        metrics.lag_ms.set(match status.applied_commit_time_us {
+            Some(commit_us) if is_behind => (unix_us() - commit_us).max(0) / 1_000,
+            _ => 0,
+        });
+        for (cause, (now, before)) in Cause::ALL
+            .iter()
+            .zip(status.retries.iter().zip(&mut self.retries))
+        {
+            metrics.retried_times(cause.name(), now.saturating_sub(*before));
+            *before = *now;
+        }
+        let state = match (&status.waiting, self.kafka.reason(), &status.notice) {
+            (Some(waiting), _, _) => LaneState::Retrying {
+                reason: waiting.message.clone(),
+            },
+            (None, Some(reason), _) => LaneState::Retrying {
+                reason: reason.to_owned(),
+            },
+            (None, None, Some(notice)) => LaneState::ProducerStopped(notice.clone()),
+            (None, None, None) => LaneState::Running,
+        };
+        self.fill_row(lane, status, Some(state));
+    }
+
+    /// A worker ends with a report, or it was a panic: then nobody reports.
+    fn watch_workers(&mut self) {
+        if self.worker_tasks.iter().any(|task| task.is_finished()) && self.events.is_empty() {
+            self.end
+                .get_or_insert(TenureEnd::SessionLost("a worker ended without a report"));
+        }
+    }
+
+    pub(super) fn fill_row(&self, lane: &Lane, status: &Status, state: Option<LaneState>) {
+        let before = lane.transactions_before.unwrap_or_default();
+        let stopped = matches!(state, Some(LaneState::Stopped(_)));
+        let drained = status.is_drained && !stopped;
+        let applied = i64::try_from(status.transactions_applied).unwrap_or(i64::MAX);
+        self.row.send_modify(|row| {
+            row.applied_lsn = status.applied_lsn;
+            row.applied_commit_time_us = status.applied_commit_time_us;
+            row.quiet_until_lsn = drained.then_some(status.quiet_until_lsn);
+            row.transactions_applied = before.saturating_add(applied);
+            if let Some(state) = state {
+                row.enter(state);
+            }
+        });
+    }
+
+    fn commit_offset(&mut self, lane: &mut Lane) {
+        let Some(offset) = self.offset.take() else {
+            return;
+        };
+        match lane.group.commit(lane.partition(), offset) {
+            Ok(()) => {
+                lane.offset = Some(offset);
+                lane.metrics.committed_offset.set(offset);
+            }
+            Err(error) => tracing::debug!(%error, offset, "offset commit was not taken"),
+        }
+    }
+}
+
+fn unix_us() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn log_report(report: &Report) {
+    match report {
+        Report::Retrying {
+            cause,
+            xid,
+            commit_lsn,
+            message,
+            pause_ms,
+        } => {
+            let cause = cause.name();
+            tracing::warn!(
+                cause, xid, %commit_lsn, pause_ms, "a target transaction is tried again: {message}"
+            );
+        }
+        Report::Recovered {
+            cause,
+            attempts,
+            for_ms,
+        } => {
+            let cause = cause.name();
+            tracing::info!(
+                cause,
+                attempts,
+                for_ms,
+                "a target transaction went through at last"
+            );
+        }
+    }
+}

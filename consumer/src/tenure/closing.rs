@@ -1,0 +1,113 @@
+//! How a tenure ends: everything that runs is ended and awaited.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Tenure, TenureEnd};
+use crate::lane::Lane;
+use crate::policy::{Cause, Failure};
+use crate::state::LaneState;
+
+/// How long the last flush and the last offset commit may take.
+const LAST_MS: u64 = 10_000;
+
+impl Tenure {
+    /// Ends and awaits everything.
+    pub(super) async fn finish(
+        mut self,
+        lane: &mut Lane,
+        end: Result<TenureEnd, Failure>,
+    ) -> Result<TenureEnd, Failure> {
+        self.stop_reading(lane).await;
+        if self.forget_relations
+            && let Some(resolver) = &mut lane.resolver
+        {
+            resolver.forget_relations();
+        }
+        let state = match &end {
+            Ok(TenureEnd::Finished) => Some(LaneState::Idle),
+            Ok(TenureEnd::Stopped(stop)) | Err(Failure::Definite(stop)) => {
+                Some(LaneState::Stopped(stop.clone()))
+            }
+            // The subscriber's sessions are sound.
+            Err(Failure::Transient(transient)) if transient.cause == Cause::Kafka => {
+                let reason = transient.stop.message.clone();
+                Some(LaneState::Retrying { reason })
+            }
+            _ => None,
+        };
+        match state {
+            Some(state) => self.finish_in_order(lane, state).await,
+            None => self.drop_sessions().await,
+        }
+        lane.retries = self.retries;
+        lane.engine = Some(self.engine);
+        if let Ok(reader) = Arc::try_unwrap(self.reader) {
+            reader.close().await;
+        }
+        end
+    }
+
+    /// What is in flight is finished and flushed; the offset behind it is committed.
+    async fn finish_in_order(&mut self, lane: &mut Lane, state: LaneState) {
+        self.workers.clear();
+        let limit = lane.config.shutdown_timeout();
+        for mut task in self.worker_tasks.drain(..) {
+            if tokio::time::timeout(limit, &mut task).await.is_err() {
+                tracing::warn!(lane = lane.number, "what was in flight did not end in time");
+                task.abort();
+                let _ = task.await;
+            }
+        }
+        self.drain_events(lane);
+        let status = self.engine.status();
+        self.fill_row(lane, &status, Some(state));
+        self.tell_applied(status.applied_lsn);
+        // The flusher ends once nobody tells it anything any more.
+        let (idle, _) = watch::channel(self.applied.borrow().clone());
+        drop(std::mem::replace(&mut self.applied, idle));
+        self.end_flusher().await;
+        self.drain_events(lane);
+        if let Some(offset) = self.offset.take() {
+            let commit = lane.group.commit_and_ask(lane.partition(), offset);
+            match tokio::time::timeout(Duration::from_millis(LAST_MS), commit).await {
+                Ok(Ok(())) => {
+                    lane.metrics.committed_offset.set(offset);
+                }
+                Ok(Err(error)) => tracing::debug!(%error, offset, "last offset was not committed"),
+                Err(_) => tracing::debug!(offset, "last offset was not committed in time"),
+            }
+        }
+    }
+
+    /// Takes in what is reported; what the engine wants run finds no worker.
+    fn drain_events(&mut self, lane: &Lane) {
+        while let Ok(event) = self.events.try_recv() {
+            self.step(lane, event);
+        }
+    }
+
+    async fn end_flusher(&mut self) {
+        let limit = Duration::from_millis(LAST_MS);
+        if tokio::time::timeout(limit, &mut self.flusher)
+            .await
+            .is_err()
+        {
+            self.flusher.abort();
+            let _ = (&mut self.flusher).await;
+        }
+    }
+
+    async fn drop_sessions(&mut self) {
+        self.flusher.abort();
+        for task in &self.worker_tasks {
+            task.abort();
+        }
+        for task in self.worker_tasks.drain(..) {
+            let _ = task.await;
+        }
+        let _ = (&mut self.flusher).await;
+    }
+}
