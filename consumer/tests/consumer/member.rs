@@ -36,3 +36,35 @@ async fn a_second_member_stands_by_and_takes_over() {
     third.stop().await;
     bed.done().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_lane_is_finished_before_it_is_given_away() {
+    let bed = Bed::new("revoked", "CREATE TABLE n (id int8 PRIMARY KEY)").await;
+    let n = table("n", &["id int8*"]);
+    let tables = [bed.log.table(&n).await];
+    // With this strategy every newcomer makes every member give up what it has.
+    let mut config = bed.config();
+    let properties = &mut config.kafka.properties;
+    properties.insert(
+        "partition.assignment.strategy".to_owned(),
+        "range".to_owned(),
+    );
+    let mut members = Vec::new();
+    for round in 0..4 {
+        members.push(bed.consume_with(config.clone()));
+        for id in 0..100 {
+            let id = Value::Int(round * 100 + id);
+            bed.log
+                .transaction(&tables, vec![insert(0, &n, &[id])])
+                .await;
+        }
+        bed.drained().await;
+    }
+    for member in members {
+        member.stop().await;
+    }
+    assert_eq!(bed.value("SELECT count(*) FROM n").await, "400");
+    let newest = "SELECT max(end_lsn) FROM walbraid.progress";
+    assert_eq!(bed.value(newest).await, bed.log.end_lsn().to_string());
+    bed.done().await;
+}
