@@ -5,10 +5,12 @@
 //! each target transaction leaves, with the lane's origins, which the subscriber flushes when it is
 //! asked for them. All lanes must have reached it.
 //!
-//! A pipeline that stopped ends the wait; one that merely does not run may be started, so that only
-//! the time-out ends it. A server that is away for a while is waited for as well.
+//! A pipeline that stopped ends the wait; one that merely does not run may be started, so that
+//! only the time-out ends it. A stop that was there before the call may be mended already and its
+//! process be starting again: it ends the wait only if it stays for a while, or when the time is
+//! over. A server that is away for a while is waited for as well.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use tokio_postgres::types::PgLsn;
@@ -29,6 +31,10 @@ const POLL_MS: u64 = 50;
 /// How often the end of the log is looked at for the last words of a producer.
 const LOG_POLL_MS: u64 = 3_000;
 const RECONNECT_MS: u64 = 500;
+/// How long a stop from before the call may stand until a consumer started again clears it.
+const OLD_STOP_MS: u64 = 5_000;
+/// How long the last words of a producer are asked for when the time is over.
+const LAST_LOOK_MS: u64 = 3_000;
 
 /// Runs the command and says what was reached.
 pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
@@ -89,6 +95,8 @@ impl Waiting<'_> {
     async fn until_reached(&self, subscriber: Session) -> Result<(), Stop> {
         let mut session = Some(subscriber);
         let mut log_due = Instant::now() + Duration::from_millis(LOG_POLL_MS);
+        let old_stops_end = Instant::now() + Duration::from_millis(OLD_STOP_MS);
+        let mut old_stops: Option<Vec<(u32, SystemTime)>> = None;
         loop {
             let looked = match session.take() {
                 Some(subscriber) => self
@@ -108,7 +116,18 @@ impl Waiting<'_> {
                     if lanes.iter().all(|(_, reached)| *reached >= self.lsn) {
                         return Ok(());
                     }
-                    if let Some(stop) = lanes.iter().find_map(|(row, _)| self.stopped(row)) {
+                    let old = old_stops.get_or_insert_with(|| {
+                        let stopped = lanes.iter().filter(|(row, _)| row.stop_kind.is_some());
+                        stopped.map(|(row, _)| (row.lane, row.since)).collect()
+                    });
+                    if Instant::now() >= old_stops_end {
+                        old.clear();
+                    }
+                    let stopped = |(row, _): &(LaneStatus, Lsn)| {
+                        self.stopped(row)
+                            .filter(|_| !old.contains(&(row.lane, row.since)))
+                    };
+                    if let Some(stop) = lanes.iter().find_map(stopped) {
                         return Err(stop);
                     }
                     session = Some(subscriber);
@@ -186,6 +205,7 @@ impl Waiting<'_> {
         Err(Stop::new(StopKind::PipelineStopped, message).detail(detail.join("\n")))
     }
 
+    /// The time is over: a pipeline that stopped says more than the clock.
     async fn timed_out(&self, timeout: Duration) -> Stop {
         let name = &self.stream.name;
         let message = format!(
@@ -199,6 +219,13 @@ impl Waiting<'_> {
         };
         match self.look(&subscriber).await {
             Ok(lanes) => {
+                if let Some(stop) = lanes.iter().find_map(|(row, _)| self.stopped(row)) {
+                    return stop;
+                }
+                let last_look = Duration::from_millis(LAST_LOOK_MS);
+                if let Ok(Err(stop)) = tokio::time::timeout(last_look, self.last_words()).await {
+                    return stop;
+                }
                 let lanes: Vec<String> = lanes
                     .iter()
                     .map(|(row, reached)| format!("Lane {} is at {reached}.", row.lane))
