@@ -20,6 +20,10 @@ use crate::publisher::Facts;
 /// The output plugin of our slots.
 const PLUGIN: &str = "pgoutput";
 
+/// What helps when slot and log no longer meet.
+pub(crate) const BEGIN_ANEW: &str = "Run \"walbraid teardown\", bring the subscriber's tables up \
+                                     to date, and run \"walbraid setup\" again.";
+
 /// A slot's row.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Slot {
@@ -107,7 +111,7 @@ pub fn unfit(slot: Option<&Slot>, name: &str, database: &str) -> Option<Stop> {
                 format!("slot \"{name}\" does not exist"),
             )
             .detail("What was committed since it was dropped cannot be read any more.")
-            .hint("Run \"walbraid setup\" to begin anew, with a new copy of the tables."),
+            .hint(BEGIN_ANEW),
         );
     };
     let foreign = |message: String, detail: String| {
@@ -149,7 +153,7 @@ pub fn unfit(slot: Option<&Slot>, name: &str, database: &str) -> Option<Stop> {
         .detail(format!(
             "WAL behind {at} that was not carried yet is gone from the publisher."
         ))
-        .hint("Drop the slot and run \"walbraid setup\" with a new copy of the tables.")
+        .hint(BEGIN_ANEW)
     })
 }
 

@@ -26,6 +26,7 @@ use walbraid_schemas::{Body, Envelope, Incarnation, Lsn, Stop, StopKind};
 
 use crate::lane::{Found, LaneReader};
 use crate::policy::Failure;
+use crate::slot::BEGIN_ANEW;
 
 /// Records in the first window of the walk, few as they may be large, and how windows grow.
 const WINDOW_RECORDS: i64 = 32;
@@ -197,7 +198,7 @@ fn lost(scan: &Scan, slot: &str) -> Stop {
         .detail(format!(
             "The log begins at {lowest}; what was before it is gone."
         ))
-        .hint("Run \"walbraid setup\" to begin anew, with a new copy of the tables."),
+        .hint(BEGIN_ANEW),
         (Some(_), Some(highest)) => Stop::new(
             StopKind::SlotAheadOfLog,
             format!("slot \"{slot}\" stands at {confirmed}, where no record of the log ends"),
@@ -206,13 +207,13 @@ fn lost(scan: &Scan, slot: &str) -> Stop {
             "The log reaches {highest}. The slot was advanced, or dropped and made anew; \
              transactions between may be missing."
         ))
-        .hint("Run \"walbraid setup\" to begin anew, with a new copy of the tables."),
+        .hint(BEGIN_ANEW),
         _ => Stop::new(
             StopKind::SlotAheadOfLog,
             format!("slot \"{slot}\" stands at {confirmed}, and the log is empty"),
         )
         .detail("The topic was emptied or made anew since.")
-        .hint("Run \"walbraid setup\" to begin anew, with a new copy of the tables."),
+        .hint(BEGIN_ANEW),
     }
 }
 
