@@ -37,8 +37,8 @@ pub(crate) async fn flushed(subscriber: &Session, stream: &Stream, lane: u32) ->
     let anchor = stream::origins(database, stream, lane).anchor();
     let origins = anchor.trim_end_matches("anchor");
     let applied = applied(subscriber, &stream.name, lane).await.ok()??;
-    // The answer does not matter: to give it, the server flushes every commit of the origin, and the
-    // one that showed us its progress is among them.
+    // The answer does not matter: to give it, the server flushes every commit of the origin, and
+    // the one that showed us its progress is among them.
     subscriber.query(FLUSH, &[&origins]).await.ok()?;
     Some(applied)
 }
