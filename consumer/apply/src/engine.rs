@@ -145,8 +145,10 @@ impl Engine {
         }
     }
 
-    /// Goes on after a take-over, at the progress that was found then.
+    /// Goes on after a take-over, at the progress that was found then. What was read and not seen
+    /// to commit is forgotten, whoever wanted the take-over: it is read again, or was committed.
     pub fn resume(&mut self, position: Position) {
+        self.clear();
         self.transactions_before += self.frontier.transactions_applied();
         self.frontier = Frontier::new(&position);
         self.buffer = Buffer::new(position, self.config.transaction_memory_bytes);
@@ -368,10 +370,14 @@ impl Engine {
 
     fn take_over(&mut self, reason: TakeOver, actions: &mut Vec<Action>) {
         self.phase = Phase::TakingOver;
+        self.clear();
+        actions.push(Action::TakeOver { reason });
+    }
+
+    fn clear(&mut self) {
         self.window.clear();
         self.pending.clear();
         self.wake_at_ms = None;
-        actions.push(Action::TakeOver { reason });
     }
 
     fn stop(&mut self, stop: Stop, actions: &mut Vec<Action>) {

@@ -149,6 +149,22 @@ fn a_changed_column_is_read_again_before_it_is_a_stop() {
 }
 
 #[test]
+fn a_tenure_that_the_shell_ends_leaves_nothing_that_would_run_twice() {
+    let mut lane = Lane::new(config());
+    for _ in 0..5 {
+        lane.transaction();
+    }
+    assert_eq!(lane.xids(), [[110], [120]]);
+    // The offset to read is gone from the log, say: the engine did not ask for a take-over. The
+    // first two units were committed by then, and nobody heard of it.
+    lane.engine.resume(position(120));
+    lane.runs.clear();
+    let status = lane.engine.status();
+    assert_eq!((status.units, status.window_transactions), (0, 0));
+    assert!(status.is_drained);
+}
+
+#[test]
 fn a_log_that_cannot_be_read_on_stops_behind_what_was_read() {
     let mut lane = Lane::new(config());
     lane.transaction();
