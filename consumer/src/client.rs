@@ -9,6 +9,8 @@
 //! the reader's queues are derived from the memory budget.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -112,9 +114,19 @@ impl Clients {
     }
 }
 
-/// Passes a librdkafka log line on. Lost and refused brokers are told by `Outages`, once, so that
-/// its own lines about them are kept for those who ask for more.
+/// When librdkafka last told of a broker that it lost or does not reach, whichever client it was.
+static LAST_BROKER_FAILURE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Broker failures closer together than this are of one outage. librdkafka tells of each try.
+const OUTAGE_QUIET: Duration = Duration::from_secs(120);
+
+/// Passes a librdkafka log line on. Of an outage's lines only the first: it names the address and
+/// the system's reason; that it began and is over is told by `Outages`.
 pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    if facility == "FAIL" && !begins_outage(&LAST_BROKER_FAILURE, Instant::now()) {
+        tracing::debug!(facility, "librdkafka: {message}");
+        return;
+    }
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
             tracing::error!(facility, "librdkafka: {message}");
@@ -126,6 +138,13 @@ pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
             tracing::debug!(facility, "librdkafka: {message}");
         }
     }
+}
+
+/// Whether a broker failure at this time is the first for a while; remembers it either way.
+fn begins_outage(last: &Mutex<Option<Instant>>, now: Instant) -> bool {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = last.replace(now);
+    before.is_none_or(|before| now.saturating_duration_since(before) > OUTAGE_QUIET)
 }
 
 /// The reader's context: it only listens to the log.
@@ -175,6 +194,16 @@ mod tests {
         assert_eq!(config.get("session.timeout.ms"), Some("45000"));
         assert_eq!(config.get("client.id"), Some("me"));
         assert_eq!(config.get("group.instance.id"), None);
+    }
+
+    #[test]
+    fn an_outage_is_told_once_however_often_a_broker_is_tried() {
+        let (last, began) = (Mutex::new(None), Instant::now());
+        let told: Vec<u64> = [0, 1, 30, 60, 179, 300, 301]
+            .into_iter()
+            .filter(|second| begins_outage(&last, began + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(told, [0, 300]);
     }
 
     #[test]
