@@ -55,6 +55,7 @@ pub async fn run_with(
         metrics,
         group,
         running: HashMap::new(),
+        lives: 0,
         tasks: JoinSet::new(),
     };
     let end = lanes.follow(events, &shutdown).await;
@@ -139,10 +140,15 @@ fn another_topic(stream: &Stream, topic: &str) -> Stop {
 
 /// A lane that runs.
 struct Running {
+    /// Tells it from a life before it that has not ended yet.
+    life: u64,
     stop: CancellationToken,
     /// Dropped when the lane has ended: the group waits for it.
     released: Option<std_mpsc::SyncSender<()>>,
 }
+
+/// A lane that ended: its partition, its life, and how.
+type Ended = (i32, u64, Result<(), Stop>);
 
 /// All lanes of this process.
 struct Lanes {
@@ -151,7 +157,9 @@ struct Lanes {
     metrics: Metrics,
     group: Arc<Group>,
     running: HashMap<i32, Running>,
-    tasks: JoinSet<(i32, Result<(), Stop>)>,
+    /// Lanes started so far.
+    lives: u64,
+    tasks: JoinSet<Ended>,
 }
 
 impl Lanes {
@@ -227,14 +235,17 @@ impl Lanes {
             &self.group,
             metrics,
         )?;
+        self.lives += 1;
+        let life = self.lives;
         let stop = CancellationToken::new();
         self.tasks.spawn({
             let stop = stop.clone();
-            async move { (partition, lane.run(stop).await) }
+            async move { (partition, life, lane.run(stop).await) }
         });
         self.running.insert(
             partition,
             Running {
+                life,
                 stop,
                 released: None,
             },
@@ -242,15 +253,13 @@ impl Lanes {
         Ok(())
     }
 
-    fn ended(
-        &mut self,
-        ended: Result<(i32, Result<(), Stop>), tokio::task::JoinError>,
-    ) -> Result<(), Stop> {
-        let (partition, end) = ended.map_err(|error| {
+    fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) -> Result<(), Stop> {
+        let (partition, life, end) = ended.map_err(|error| {
             Stop::new(StopKind::Internal, format!("a lane's task failed: {error}"))
         })?;
-        // Tells the group, if it waits.
-        self.running.remove(&partition);
+        // Tells the group, if it waits. A life after this one, which took too long to end, goes on.
+        self.running
+            .retain(|one, running| *one != partition || running.life != life);
         end
     }
 

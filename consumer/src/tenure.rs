@@ -28,7 +28,7 @@ use walbraid_apply::event::Event;
 use walbraid_apply::rule::Cause;
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_schemas::chain::{self, Position};
-use walbraid_schemas::notice::Stop;
+use walbraid_schemas::notice::{Stop, StopKind};
 
 use self::bulletin::STATUS_MS;
 use crate::fetch::Reader;
@@ -64,7 +64,12 @@ pub(crate) async fn run(lane: &mut Lane, stop: &CancellationToken) -> Result<Ten
         sql = connect => sql?,
         () = stop.cancelled() => return Err(Failure::Shutdown),
     };
-    let taken = opening::take(lane, &sql, stop).await?;
+    // The subscriber's synchronous stand-by may be away, and then nothing commits. An epoch that was
+    // raised by a take-over that is given up says nothing.
+    let taken = tokio::select! {
+        taken = opening::take(lane, &sql, stop) => taken?,
+        () = stop.cancelled() => return Err(Failure::Shutdown),
+    };
     lane.epoch = taken.ownership.epoch;
     let mut tenure = match Tenure::start(lane, sql, &taken).await {
         Ok(tenure) => tenure,
@@ -73,7 +78,11 @@ pub(crate) async fn run(lane: &mut Lane, stop: &CancellationToken) -> Result<Ten
             return Err(failure);
         }
     };
-    let end = match tenure.read_from(lane, None).await {
+    let started = tokio::select! {
+        started = tenure.read_from(lane, None) => started,
+        () = stop.cancelled() => Ok(()),
+    };
+    let end = match started {
         Ok(()) => tenure.work(lane, stop).await,
         Err(failure) => Err(failure),
     };
@@ -153,10 +162,8 @@ impl Tenure {
             chain::Start::Offset
         };
         self.step(lane, Event::ReadFrom(from));
-        let Some(resolver) = lane.resolver.take() else {
-            return Ok(());
-        };
         let run = reader.start(offset)?;
+        let resolver = lane.resolver.take().ok_or_else(lost_resolver)?;
         let (sender, resolved) = mpsc::channel(BATCHES_MAX);
         let stop = CancellationToken::new();
         let task = tokio::spawn(resolver.run(run, sender, stop.clone()));
@@ -165,7 +172,6 @@ impl Tenure {
             task,
             stop,
         });
-        self.paused = false;
         Ok(())
     }
 
@@ -207,8 +213,13 @@ impl Tenure {
                     }
                 }
                 Woken::Resolved(Some(resolved)) => self.take_in(lane, resolved).await?,
-                // The resolver ended: what it had to say was said.
-                Woken::Resolved(None) => self.stop_reading(lane).await,
+                // The resolver ended: what it had to say was said, unless it failed.
+                Woken::Resolved(None) => {
+                    self.stop_reading(lane).await;
+                    if lane.resolver.is_none() {
+                        return Err(lost_resolver());
+                    }
+                }
                 Woken::Time => {
                     let now_ms = lane.now_ms();
                     if self.wake_at_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
@@ -356,4 +367,10 @@ impl Tenure {
             let _ = orders.send(order);
         }
     }
+}
+
+/// Nothing would be read any more, and nobody would be told.
+fn lost_resolver() -> Failure {
+    let message = "the task that resolves the lane's records failed".to_owned();
+    Failure::definite(StopKind::Internal, message)
 }
