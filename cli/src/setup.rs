@@ -246,18 +246,18 @@ impl Setup<'_> {
         let (kafka, limits) = (&self.config.producer.kafka, &self.config.producer.limits);
         let topic = topic::inspect(kafka).await?;
         if let Some(stop) = topic::unfit(topic.as_ref(), kafka, limits) {
-            return Err(stop);
+            // A log that is gone cannot be made again: what was in it and not applied is lost.
+            return Err(match stop.kind {
+                StopKind::TopicMissing => stop.hint(slot::BEGIN_ANEW),
+                _ => stop,
+            });
         }
         made.say(false, &format!("topic \"{}\"", kafka.topic));
         let slot = slot::inspect(self.publisher, &stream.slot)
             .await
             .or_stop("publisher")?;
-        self.usable(slot.as_ref(), &stream.slot).map_err(|stop| {
-            stop.hint(
-                "Run \"walbraid teardown\", bring the subscriber's tables up to date, and run \
-                 \"walbraid setup\" again.",
-            )
-        })?;
+        self.usable(slot.as_ref(), &stream.slot)
+            .map_err(|stop| stop.hint(slot::BEGIN_ANEW))?;
         made.say(false, &format!("slot \"{}\"", stream.slot));
         let Stream {
             name,

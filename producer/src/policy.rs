@@ -162,8 +162,10 @@ fn kafka_hint(kind: StopKind) -> Option<String> {
 fn kafka_kind(code: RDKafkaErrorCode) -> (StopKind, bool) {
     use RDKafkaErrorCode as Code;
     match code {
-        Code::UnknownTopic | Code::UnknownTopicOrPartition => (StopKind::TopicMissing, false),
-        Code::UnknownPartition => (StopKind::TopicMismatch, false),
+        // A client that asks for a partition of a topic that is gone hears of the partition.
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
+            (StopKind::TopicMissing, false)
+        }
         Code::TopicAuthorizationFailed
         | Code::ClusterAuthorizationFailed
         | Code::Authentication
@@ -202,6 +204,7 @@ mod tests {
         check(Code::Fatal, StopKind::KafkaUnreachable, true);
         check(Code::MessageSizeTooLarge, StopKind::RecordTooLarge, false);
         check(Code::UnknownTopic, StopKind::TopicMissing, false);
+        check(Code::UnknownPartition, StopKind::TopicMissing, false);
         check(
             Code::TopicAuthorizationFailed,
             StopKind::KafkaAuthorization,

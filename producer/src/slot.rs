@@ -21,8 +21,8 @@ use crate::publisher::Facts;
 const PLUGIN: &str = "pgoutput";
 
 /// What helps when slot and log no longer meet.
-pub(crate) const BEGIN_ANEW: &str = "Run \"walbraid teardown\", bring the subscriber's tables up \
-                                     to date, and run \"walbraid setup\" again.";
+pub const BEGIN_ANEW: &str = "Run \"walbraid teardown\", bring the subscriber's tables up to \
+                              date, and run \"walbraid setup\" again.";
 
 /// A slot's row.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
