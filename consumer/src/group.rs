@@ -52,6 +52,8 @@ pub enum Membership {
         /// To be dropped when the lanes are released.
         released: std_mpsc::SyncSender<()>,
     },
+    /// The group took an offset: Kafka answers.
+    Answered,
     /// The member cannot go on, or Kafka is out of reach.
     Trouble(KafkaError),
 }
@@ -224,8 +226,11 @@ impl ConsumerContext for MemberContext {
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        if let Err(error) = result {
-            tracing::debug!(%error, "offset commit was refused");
+        match result {
+            Ok(()) => {
+                let _ = self.events.send(Membership::Answered);
+            }
+            Err(error) => tracing::debug!(%error, "offset commit was refused"),
         }
     }
 }

@@ -28,9 +28,6 @@ use crate::resolve::Resolver;
 use crate::stream::Stream;
 use crate::tenure::{self, TenureEnd};
 
-/// A tenure that lasted so long was a success.
-const TENURE_GOOD_MS: u64 = 2_000;
-
 /// How long the group's answer is waited for.
 const ASK_MS: u64 = 15_000;
 
@@ -58,6 +55,8 @@ pub(crate) struct Lane {
     pub(crate) resolver: Option<Resolver>,
     /// Transactions applied before the first tenure.
     pub(crate) transactions_before: Option<i64>,
+    /// Tenures that ended for a reason that passes.
+    pub(crate) retry: Retry,
     /// The offset that was committed last, or started from.
     pub(crate) offset: Option<i64>,
     pub(crate) born: Instant,
@@ -95,6 +94,7 @@ impl Lane {
             retries: Default::default(),
             resolver: Some(resolver),
             transactions_before: None,
+            retry: Retry::new("applying the lane"),
             offset: None,
             born: Instant::now(),
         })
@@ -102,14 +102,9 @@ impl Lane {
 
     /// Lives until `stop`, or until a person must act.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Stop> {
-        let mut retry = Retry::new("applying the lane");
         loop {
-            let began = Instant::now();
             let end = tenure::run(&mut self, &stop).await;
             self.metrics.running.set(0);
-            if began.elapsed() > Duration::from_millis(TENURE_GOOD_MS) {
-                retry.worked();
-            }
             let transient = match end {
                 Ok(TenureEnd::Finished) | Err(Failure::Shutdown) => return Ok(()),
                 Ok(TenureEnd::Stopped(stop)) | Err(Failure::Definite(stop)) => return Err(stop),
@@ -122,7 +117,7 @@ impl Lane {
                 Err(Failure::Transient(transient)) => transient,
             };
             self.metrics.retried(transient.cause);
-            let pause = retry.failed(&transient);
+            let pause = self.retry.failed(&transient);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return Ok(()),

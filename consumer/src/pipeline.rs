@@ -187,6 +187,7 @@ impl Lanes {
                     self.start(partition).map_err(Failure::into_stop)?;
                 }
             }
+            Membership::Answered => trouble.worked(),
             Membership::Revoked {
                 partitions,
                 lost,

@@ -105,6 +105,7 @@ enum Woken {
 }
 
 struct Tenure {
+    began: Instant,
     engine: Engine,
     position: Position,
     workers: Vec<mpsc::UnboundedSender<Order>>,

@@ -16,6 +16,9 @@ use crate::state::LaneState;
 /// How often the row and the metrics are brought up to date.
 pub(super) const STATUS_MS: u64 = 200;
 
+/// A tenure that has read and applied for so long is a success.
+const GOOD_MS: u64 = 2_000;
+
 /// How often an offset is committed.
 const OFFSET_MS: u64 = 1_000;
 
@@ -33,6 +36,9 @@ impl Tenure {
         if self.status_at.elapsed() >= Duration::from_millis(STATUS_MS) {
             self.status_at = Instant::now();
             self.tell_status(lane, &status);
+            if self.reading.is_some() && self.began.elapsed() >= Duration::from_millis(GOOD_MS) {
+                lane.retry.worked();
+            }
             self.watch_workers();
         }
         if self.offset_committed_at.elapsed() >= Duration::from_millis(OFFSET_MS) {

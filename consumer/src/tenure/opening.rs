@@ -124,6 +124,7 @@ impl Tenure {
             .get_or_insert(taken.transactions_applied);
         lane.metrics.running.set(1);
         Ok(Self {
+            began: Instant::now(),
             engine,
             position,
             workers,
