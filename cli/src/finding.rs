@@ -149,25 +149,6 @@ impl From<walbraid_producer::finding::Finding> for Finding {
     }
 }
 
-impl From<walbraid_consumer::finding::Finding> for Finding {
-    fn from(finding: walbraid_consumer::finding::Finding) -> Self {
-        use walbraid_consumer::finding::Verdict;
-        let standing = match finding.verdict {
-            Verdict::Good(message) => Standing::Good(message),
-            Verdict::Warning { message, hint } => Standing::Warning {
-                message,
-                detail: None,
-                hint: Some(hint),
-            },
-            Verdict::Bad(stop) => Standing::Error(stop),
-        };
-        Self {
-            subject: finding.subject,
-            standing,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use walbraid_schemas::StopKind;

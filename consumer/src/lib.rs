@@ -11,7 +11,6 @@ pub mod client;
 pub mod config;
 pub mod fence;
 pub mod fetch;
-pub mod finding;
 mod flight;
 pub mod flusher;
 pub mod group;
