@@ -69,7 +69,8 @@ async fn published(publisher: &Session, publication: &str) -> Vec<Table> {
     };
     let tables = publisher
         .rows(&format!(
-            "SELECT format('%I.%I', t.schemaname, t.tablename), {filter}, c.oid, {columns}::text
+            "SELECT format('%I.%I', t.schemaname, t.tablename), {filter}, c.oid,
+                    coalesce({columns}::text, '{{}}')
              FROM pg_publication_tables t
              JOIN pg_namespace n ON n.nspname = t.schemaname
              JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename

@@ -7,6 +7,8 @@
 //! exactly one row is taken by its ctid, the one whose text is the same first: rows can be equal to
 //! the database and yet differ (numeric 1.0 and 1.00, jsonb, citext).
 
+use walbraid_schemas::table::Identity;
+
 use crate::mapping::MappedColumn;
 use crate::relation::{Operator, Relation, UniqueIndex};
 
@@ -34,7 +36,11 @@ pub enum Lookup {
 
 impl Lookup {
     /// The best lookup for what the publisher sends.
-    pub(crate) fn choose(columns: &[MappedColumn], relation: &Relation) -> Self {
+    pub(crate) fn choose(
+        identity: Identity,
+        columns: &[MappedColumn],
+        relation: &Relation,
+    ) -> Self {
         let indexes = [&relation.replica_identity, &relation.primary_key];
         for index in indexes.into_iter().flatten() {
             if let Some(covered) = cover(index, columns) {
@@ -51,7 +57,9 @@ impl Lookup {
                 equality: relation.columns[mapped.column].equality.clone(),
             })
             .collect();
-        if sent.is_empty() {
+        // Rows of a table without columns are all the same: any one will do.
+        let alike = identity == Identity::Full && columns.is_empty();
+        if sent.is_empty() && !alike {
             Self::Nothing
         } else {
             Self::Row(sent)

@@ -159,7 +159,7 @@ impl Mapped {
             });
         }
         let mut columns = map_columns(&table, &relation)?;
-        let lookup = Lookup::choose(&columns, &relation);
+        let lookup = Lookup::choose(table.identity, &columns, &relation);
         for compared in lookup.columns() {
             columns[compared.source].compared = true;
         }

@@ -436,6 +436,9 @@ fn conjunction(
     terms.join(" AND ")
 }
 
+/// IS NULL would also be true of a composite value all of whose fields are NULL.
+const NULL: &str = "IS NOT DISTINCT FROM NULL";
+
 const TEXT: &str = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
 
 fn equal(operand: &str, parameter: &str, equality: Option<&Operator>) -> String {
@@ -455,22 +458,27 @@ fn one_row(mapped: &Mapped, columns: &[LookupColumn], parameters: &[String]) -> 
             quote::identifier(&relation.columns[column.column].name)
         );
         let equal = equal(&operand, parameter, column.equality.as_ref());
-        format!("({equal} OR ({operand} IS NULL AND {parameter} IS NULL))")
+        format!("({equal} OR ({operand} {NULL} AND {parameter} {NULL}))")
     });
     let texts = conjunction(columns, parameters, |column, parameter| {
         let column = &relation.columns[column.column];
         let operand = format!("s.{}", quote::identifier(&column.name));
         format!(
             "({operand}{TEXT} OPERATOR(pg_catalog.=) {parameter}::{}{TEXT} \
-             OR {operand} IS NULL)",
+             OR {operand} {NULL})",
             column.type_sql
         )
     });
     let target = relation.target_sql();
+    let (same, order) = if columns.is_empty() {
+        ("true".to_owned(), String::new())
+    } else {
+        (same, format!("({texts}) DESC, "))
+    };
     let row = |what: &str| {
         format!(
             "(SELECT s.{what} FROM {target} AS s WHERE {same} \
-             ORDER BY ({texts}) DESC, s.tableoid, s.ctid LIMIT 1)"
+             ORDER BY {order}s.tableoid, s.ctid LIMIT 1)"
         )
     };
     match relation.kind {

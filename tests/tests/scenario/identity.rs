@@ -92,6 +92,31 @@ async fn equal_rows_without_a_key_are_changed_one_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_composite_of_nulls_is_not_null_and_rows_without_columns_are_counted() {
+    let bed = Bed::new().await;
+    bed.both(
+        "CREATE TYPE pair AS (x int, y text);
+         CREATE TABLE c (a int, p pair); ALTER TABLE c REPLICA IDENTITY FULL;
+         CREATE TABLE none (); ALTER TABLE none REPLICA IDENTITY FULL",
+    )
+    .await;
+    let mut pipeline = bed.pipeline().await;
+    let publisher = bed.publisher().await;
+    publisher
+        .run(
+            "INSERT INTO c VALUES (1, NULL), (1, (NULL, NULL)), (1, NULL), (1, (NULL, NULL));
+             DELETE FROM c WHERE ctid = '(0,2)'; UPDATE c SET a = 2 WHERE ctid = '(0,4)';
+             UPDATE c SET a = 3 WHERE ctid = '(0,1)';
+             INSERT INTO none DEFAULT VALUES; INSERT INTO none DEFAULT VALUES;
+             INSERT INTO none DEFAULT VALUES; DELETE FROM none WHERE ctid = '(0,2)'",
+        )
+        .await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
 async fn identity_changes_on_the_way() {
     let bed = Bed::new().await;
     bed.both("CREATE TABLE t (id int PRIMARY KEY, u int NOT NULL UNIQUE, v int)")

@@ -176,16 +176,29 @@ fn full_identity_without_a_key_takes_exactly_one_row() {
     let target = mapped(&table, relation(&["a:int4", "j:json"], &[]));
     let sql = built(&target, &delete(&table, &[Int(1), Null]));
     let text = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
+    let null = "IS NOT DISTINCT FROM NULL";
     let expected = format!(
         "DELETE FROM ONLY \"s\".\"t\" AS t WHERE t.ctid = \
          (SELECT s.ctid FROM ONLY \"s\".\"t\" AS s \
-         WHERE (s.\"a\" = $1 OR (s.\"a\" IS NULL AND $1 IS NULL)) \
-         AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2{text} OR (s.\"j\" IS NULL AND $2 IS NULL)) \
-         ORDER BY ((s.\"a\"{text} OPERATOR(pg_catalog.=) $1::int4{text} OR s.\"a\" IS NULL) \
-         AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2::json{text} OR s.\"j\" IS NULL)) DESC, \
+         WHERE (s.\"a\" = $1 OR (s.\"a\" {null} AND $1 {null})) \
+         AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2{text} OR (s.\"j\" {null} AND $2 {null})) \
+         ORDER BY ((s.\"a\"{text} OPERATOR(pg_catalog.=) $1::int4{text} OR s.\"a\" {null}) \
+         AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2::json{text} OR s.\"j\" {null})) DESC, \
          s.tableoid, s.ctid LIMIT 1) | 1, null"
     );
     assert_eq!(sql, expected);
+}
+
+#[test]
+fn of_rows_without_columns_any_one_is_taken() {
+    let table = table(Identity::Full, &[]);
+    let sql = built(&mapped(&table, relation(&[], &[])), &delete(&table, &[]));
+    assert_eq!(
+        sql,
+        "DELETE FROM ONLY \"s\".\"t\" AS t WHERE t.ctid = \
+         (SELECT s.ctid FROM ONLY \"s\".\"t\" AS s WHERE true \
+         ORDER BY s.tableoid, s.ctid LIMIT 1) | "
+    );
 }
 
 #[test]
