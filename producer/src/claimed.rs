@@ -49,7 +49,7 @@ pub(crate) struct Terms {
     memory_bytes: usize,
     heartbeat_interval_ms: u64,
     heartbeat_idle_interval_ms: u64,
-    stall_warning: Duration,
+    pub stall_warning: Duration,
 }
 
 impl Terms {

@@ -13,14 +13,14 @@ use crate::metrics::Cause;
 use crate::policy::{self, Failure};
 use crate::publish::{Record, Report, Unsent, Writer};
 
-/// Writes the claim and waits until Kafka acknowledged it; returns its offset.
+/// Writes the claim and waits until Kafka acknowledged it, as long as it takes; returns its offset.
 pub(crate) async fn write_claim(
     terms: &Terms,
     writer: &mut Writer,
     claim: Claim,
 ) -> Result<i64, Failure> {
     let envelope = plain(terms, envelope::NO_CLAIM, Body::Claim(claim));
-    let offset = write_alone(terms, writer, &envelope).await?;
+    let offset = write_alone(terms, writer, &envelope, true).await?;
     offset.ok_or_else(|| Failure::Transient {
         cause: Cause::Kafka,
         stop: Stop::new(
@@ -30,11 +30,13 @@ pub(crate) async fn write_claim(
     })
 }
 
-/// Writes one record and waits for its report.
+/// Writes one record and waits for its report. What must be written is waited for without end, so a
+/// stall is told.
 async fn write_alone(
     terms: &Terms,
     writer: &mut Writer,
     envelope: &Envelope,
+    must: bool,
 ) -> Result<Option<i64>, Failure> {
     let key = headers::key(&terms.stream, terms.life.incarnation);
     let mut payload = Vec::new();
@@ -47,9 +49,35 @@ async fn write_alone(
     writer
         .send(0, record)
         .map_err(|unsent| self::unsent(unsent, &terms.topic))?;
+    acknowledged(terms, writer, must).await
+}
+
+/// Waits for the report of the only record that is pending. With too few replicas, say, librdkafka
+/// tries for ever, and somebody has to hear of it.
+async fn acknowledged(
+    terms: &Terms,
+    writer: &mut Writer,
+    must: bool,
+) -> Result<Option<i64>, Failure> {
+    let stalled = tokio::time::sleep(terms.stall_warning);
+    tokio::pin!(stalled);
+    let mut warned = false;
     loop {
-        match writer.report().await {
-            Report::Acknowledged { offset, .. } => return Ok(offset),
+        let report = tokio::select! {
+            report = writer.report() => report,
+            () = &mut stalled, if must && !warned => {
+                warned = true;
+                tracing::warn!("Kafka does not acknowledge a record; waiting until it does");
+                continue;
+            }
+        };
+        match report {
+            Report::Acknowledged { offset, .. } => {
+                if warned {
+                    tracing::info!("Kafka acknowledges records again");
+                }
+                return Ok(offset);
+            }
             Report::Failed(code) => {
                 return Err(policy::kafka(code, &code.to_string(), &terms.topic));
             }
@@ -117,7 +145,7 @@ pub(crate) async fn write_first(
         previous_end_lsn: consistent_point,
         ..plain(terms, envelope::NO_CLAIM, Body::Heartbeat(Heartbeat {}))
     };
-    write_alone(terms, writer, &envelope).await.map(|_| ())
+    write_alone(terms, writer, &envelope, true).await.map(|_| ())
 }
 
 /// Writes why a producer stops.
@@ -128,7 +156,7 @@ pub(crate) async fn write_notice(
     stop: &Stop,
 ) -> Result<(), Failure> {
     let envelope = plain(terms, claim_offset, Body::Notice(Notice::from(stop)));
-    write_alone(terms, writer, &envelope).await.map(|_| ())
+    write_alone(terms, writer, &envelope, false).await.map(|_| ())
 }
 
 /// A record that speaks of no interval of the WAL.
