@@ -40,6 +40,9 @@ use crate::seek::{Search, Start};
 use crate::state::LaneRow;
 use crate::worker::Order;
 
+/// How often reading may have to start further back.
+const SEEKS_MAX: u32 = 2;
+
 /// How long the group is asked for its offset.
 const HINT_MS: u64 = 5_000;
 
@@ -284,8 +287,13 @@ impl Tenure {
         Ok(())
     }
 
+    /// To the claim of the position, then to the log's beginning; behind that there is nothing.
     async fn seek_further_back(&mut self, lane: &mut Lane) -> Result<(), Failure> {
         self.stop_reading(lane).await;
+        if self.seeks == SEEKS_MAX {
+            self.step(lane, Event::LogStop(truncated(&self.position)));
+            return Ok(());
+        }
         let (beginning, _) = self.reader.ends().await?;
         self.seeks += 1;
         let floor = if self.seeks == 1 {
@@ -368,6 +376,14 @@ impl Tenure {
             let _ = orders.send(order);
         }
     }
+}
+
+fn truncated(position: &Position) -> Stop {
+    let end_lsn = position.end_lsn;
+    let message = format!("the log does not reach back to {end_lsn}, where the lane stands");
+    Stop::new(StopKind::LogTruncated, message)
+        .detail("What the log begins with cannot be joined to what is applied.")
+        .hint("Bring the subscriber's tables up to date, and set the stream up anew.")
 }
 
 /// Nothing would be read any more, and nobody would be told.
