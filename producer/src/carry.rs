@@ -47,14 +47,6 @@ pub(crate) struct Course {
     pub shutdown_timeout: Duration,
 }
 
-impl Course {
-    /// Whether what begins with a WAL record at `lsn` is in the log already. The slot stands where a
-    /// record ended, and the next one often begins right there: that one is not.
-    fn holds(&self, lsn: Lsn) -> bool {
-        lsn < self.confirmed
-    }
-}
-
 /// Carries the transactions of one claim.
 pub(crate) struct Carrier {
     course: Course,
@@ -230,7 +222,8 @@ impl Carrier {
         match event {
             Event::Relation(relation) => return self.register(&relation).await,
             Event::Begin(ref begin) => self.left_out = self.leaves_out(begin),
-            Event::Message(ref message) if self.course.holds(message.lsn) => return Ok(()),
+            // Its LSN is where its record ends.
+            Event::Message(ref message) if message.lsn <= self.course.confirmed => return Ok(()),
             Event::Commit(commit) | Event::Empty(commit) => {
                 self.received = self.received.max(commit.end_lsn);
                 let left_out = std::mem::take(&mut self.left_out);
@@ -253,7 +246,7 @@ impl Carrier {
 
     /// Whether a transaction is not carried: it is in the log already, or of foreign origin.
     fn leaves_out(&self, begin: &Begin) -> bool {
-        self.course.holds(begin.commit_lsn)
+        begin.commit_lsn < self.course.confirmed
             || self.course.local_origin_only && begin.origin.is_some()
     }
 
@@ -296,23 +289,5 @@ impl Carrier {
         }
         self.teller.tell(self.received, false);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_begins_where_the_slot_stands_is_not_in_the_log() {
-        let course = Course {
-            confirmed: Lsn(100),
-            local_origin_only: false,
-            silence: None,
-            retry_backoff_max_ms: 1,
-            shutdown_timeout: Duration::ZERO,
-        };
-        assert!(course.holds(Lsn(99)));
-        assert!(!course.holds(Lsn(100)));
     }
 }

@@ -145,7 +145,9 @@ pub(crate) async fn write_first(
         previous_end_lsn: consistent_point,
         ..plain(terms, envelope::NO_CLAIM, Body::Heartbeat(Heartbeat {}))
     };
-    write_alone(terms, writer, &envelope, true).await.map(|_| ())
+    write_alone(terms, writer, &envelope, true)
+        .await
+        .map(|_| ())
 }
 
 /// Writes why a producer stops.
@@ -156,7 +158,9 @@ pub(crate) async fn write_notice(
     stop: &Stop,
 ) -> Result<(), Failure> {
     let envelope = plain(terms, claim_offset, Body::Notice(Notice::from(stop)));
-    write_alone(terms, writer, &envelope, false).await.map(|_| ())
+    write_alone(terms, writer, &envelope, false)
+        .await
+        .map(|_| ())
 }
 
 /// A record that speaks of no interval of the WAL.
