@@ -16,6 +16,9 @@
 //!
 //! What is made or found is printed, one line each, on standard output.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
 use uuid::Uuid;
 use walbraid_consumer::stream::{self, Announced, Stream};
 use walbraid_consumer::{policy::Failure, schema};
@@ -27,6 +30,9 @@ use crate::config::Config;
 use crate::copied;
 use crate::output::line;
 use crate::session::{self, OrStop, Session};
+
+/// How often a slot that another session holds is looked at.
+const SLOT_POLL_MS: u64 = 200;
 
 /// Runs setup.
 pub(crate) async fn run(config: &Config) -> Result<(), Stop> {
@@ -187,19 +193,42 @@ impl Setup<'_> {
 
     /// The slot and its consistent point.
     async fn slot(&self, name: &str, made: &mut Made) -> Result<Lsn, Stop> {
-        let found = slot::inspect(self.publisher, name)
-            .await
-            .or_stop("publisher")?;
-        let start = match &found {
+        let found = self.settled_slot(name).await?;
+        let start = match found {
             None => slot::create(&self.config.producer.publisher).await?,
-            Some(slot) => {
-                self.usable(found.as_ref(), name)?;
-                // Nobody has read from it: its producer needs the stream to be ready.
-                slot.confirmed_flush_lsn.unwrap_or_default()
-            }
+            // Nobody has read from it: its producer needs the stream to be ready.
+            Some(start) => start,
         };
         made.say(found.is_none(), &format!("slot \"{name}\" at {start}"));
         Ok(start)
+    }
+
+    /// Where the slot stands, if there is one, once nobody holds it: a run that was ended while it
+    /// made the slot leaves a walsender behind that goes on waiting for open transactions. Until
+    /// that has come to its end the slot has no consistent point, and it may yet be given up.
+    async fn settled_slot(&self, name: &str) -> Result<Option<Lsn>, Stop> {
+        let patience_ms = u64::from(self.config.producer.publisher.slot_lock_timeout_ms);
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            let found = slot::inspect(self.publisher, name).await;
+            let Some(slot) = found.or_stop("publisher")? else {
+                return Ok(None);
+            };
+            self.usable(Some(&slot), name)?;
+            if let (None, Some(start)) = (slot.active_pid, slot.confirmed_flush_lsn) {
+                return Ok(Some(start));
+            }
+            if patience_ms > 0 && began.elapsed() >= Duration::from_millis(patience_ms) {
+                let holder = slot::holder(self.publisher, name).await;
+                return Err(slot::in_use(name, holder.or_stop("publisher")?.as_ref()));
+            }
+            if !told {
+                tracing::warn!("slot \"{name}\" is held by another session; waiting for its end");
+                told = true;
+            }
+            tokio::time::sleep(Duration::from_millis(SLOT_POLL_MS)).await;
+        }
     }
 
     fn usable(&self, slot: Option<&slot::Slot>, name: &str) -> Result<(), Stop> {

@@ -1,7 +1,8 @@
 //! Definite failures: one message in PostgreSQL's form, an exit code of their own, nothing lost.
 
 use walbraid_tests::bed::Bed;
-use walbraid_tests::process::run;
+use walbraid_tests::process::{Process, run};
+use walbraid_tests::wait::{PATIENCE, until};
 
 #[tokio::test]
 async fn a_row_that_the_subscriber_refuses_stops_at_its_transaction() {
@@ -236,5 +237,36 @@ async fn a_log_whose_beginning_is_gone_stops_by_name() {
         "0"
     );
     pipeline.consumer = None;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn setup_waits_for_the_end_of_a_run_that_was_killed_while_it_made_the_slot() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let config = bed.write(&bed.config(), "walbraid");
+    let open = bed.publisher().await;
+    open.run("BEGIN; INSERT INTO t VALUES (1)").await;
+    let killed = Process::start(&config, &["setup"]);
+    let publisher = bed.publisher().await;
+    let held = format!(
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}' AND active",
+        bed.name
+    );
+    until("the slot is being made", PATIENCE, async || {
+        (publisher.value(&held).await == "1").then_some(())
+    })
+    .await;
+    killed.kill().await;
+
+    let set = ["--set", "publisher.slot_lock_timeout_ms=300", "setup"];
+    let outcome = run(&config, &set).await;
+    // Its walsender holds the slot for as long as it waits, or it is gone and the slot with it.
+    assert!([3, 16].contains(&outcome.code), "{}", outcome.stderr);
+    open.run("ROLLBACK").await;
+    let mut pipeline = bed.pipeline().await;
+    publisher.run("INSERT INTO t VALUES (2)").await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
     pipeline.terminate().await;
 }
