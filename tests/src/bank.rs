@@ -35,7 +35,8 @@ const ACCOUNTS: i32 = 20;
 pub async fn open(publisher: &Session) {
     publisher
         .run(&format!(
-            "INSERT INTO account SELECT i, 'owner ' || i, 1000 FROM generate_series(1, {ACCOUNTS}) i"
+            "INSERT INTO account
+             SELECT i, 'owner ' || i, 1000 FROM generate_series(1, {ACCOUNTS}) i"
         ))
         .await;
 }

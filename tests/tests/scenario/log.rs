@@ -65,7 +65,8 @@ async fn an_independent_reader_reads_every_record_and_every_row() {
     publisher
         .run(
             r#"INSERT INTO "T t" VALUES
-                   (1, -1, 9223372036854775807, '-0', 'NaN', true, '\x00ff', repeat('t', 3000), 1.50, NULL);
+                   (1, -1, 9223372036854775807, '-0', 'NaN', true, '\x00ff', repeat('t', 3000),
+                    1.50, NULL);
                UPDATE "T t" SET s = 2; DELETE FROM "T t"; TRUNCATE "T t";
                SELECT pg_logical_emit_message(true, 'prefix', 'content')"#,
         )

@@ -19,8 +19,8 @@ async fn names_with_capitals_quotes_dots_and_foreign_letters_stay_apart() {
         .await;
     for table in tables {
         bed.both(&format!(
-            r#"CREATE TABLE {table} ("Ünï Cødé" int PRIMARY KEY, "select" text, "a.b" int, "UPPER" int,
-             "upper" int, "wi""th" int, "$1" int)"#
+            r#"CREATE TABLE {table} ("Ünï Cødé" int PRIMARY KEY, "select" text, "a.b" int,
+             "UPPER" int, "upper" int, "wi""th" int, "$1" int)"#
         ))
         .await;
     }

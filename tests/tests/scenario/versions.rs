@@ -18,7 +18,10 @@ async fn check(publisher: u32, subscriber: u32) {
     session
         .run("INSERT INTO big SELECT i, repeat('y', i) FROM generate_series(1, 3000) i")
         .await;
-    session.run("UPDATE big SET id = -id WHERE id < 100; TRUNCATE pending; DELETE FROM big WHERE id > 9").await;
+    session
+        .run("UPDATE big SET id = -id WHERE id < 100; TRUNCATE pending")
+        .await;
+    session.run("DELETE FROM big WHERE id > 9").await;
     session
         .run("SELECT pg_logical_emit_message(true, 'p', 'm')")
         .await;
