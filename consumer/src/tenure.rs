@@ -67,8 +67,8 @@ pub(crate) async fn run(lane: &mut Lane, stop: &CancellationToken) -> Result<Ten
         sql = connect => sql?,
         () = stop.cancelled() => return Err(Failure::Shutdown),
     };
-    // The subscriber's synchronous stand-by may be away, and then nothing commits. An epoch that was
-    // raised by a take-over that is given up says nothing.
+    // The subscriber's synchronous stand-by may be away, and then nothing commits. An epoch that
+    // was raised by a take-over that is given up says nothing.
     let taken = tokio::select! {
         taken = opening::take(lane, &sql, stop) => taken?,
         () = stop.cancelled() => return Err(Failure::Shutdown),
