@@ -18,6 +18,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("TimeZone", "UTC"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
 ];
 
 /// A session with the publisher.

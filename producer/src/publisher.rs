@@ -23,6 +23,8 @@ pub const PINNED_SETTINGS: &[(&str, &str)] = &[
     ("search_path", ""),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
 ];
 
 /// The oldest major version that can be a publisher.

@@ -54,12 +54,19 @@ pub(crate) async fn connect(
         parameters: PINNED_SETTINGS,
         receive_buffer_bytes,
     };
-    Connection::connect(&publisher.connect, &startup).await
+    let mut connection = Connection::connect(&publisher.connect, &startup).await?;
+    // Decoding a transaction is one of the walsender's own, as long as its reader takes.
+    if connection.server_version().major >= 17 {
+        connection
+            .simple_query("SET transaction_timeout = 0")
+            .await?;
+    }
+    Ok(connection)
 }
 
 /// Connects an ordinary session.
 pub(crate) async fn sql(publisher: &Publisher) -> Result<Sql, Error> {
-    walbraid_wire::sql(&publisher.connect, &[]).await
+    walbraid_wire::sql(&publisher.connect, PINNED_SETTINGS).await
 }
 
 /// Takes the slot.
