@@ -125,6 +125,20 @@ pub enum Undecodable {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// A row to be inserted without one of its values: PostgreSQL turns an UPDATE by which a row
+    /// enters a row filter into an INSERT, and leaves out TOASTed values that did not change.
+    #[error(
+        "value of column \"{column}\" of relation {relation} was not sent with the row to be \
+         inserted at LSN {lsn}"
+    )]
+    LeftOut {
+        /// WAL position the walsender gave for the row.
+        lsn: Lsn,
+        /// Qualified name of the relation.
+        relation: String,
+        /// Name of the column.
+        column: String,
+    },
     /// Something that cannot be cut into parts does not fit into a record.
     #[error("{what} at LSN {lsn} needs {needed} bytes, more than a record can hold ({limit})")]
     TooLarge {
@@ -166,6 +180,11 @@ impl Undecodable {
             Self::Value { .. } => {
                 Some("The row on the publisher may be damaged; nothing behind it was confirmed.")
             }
+            Self::LeftOut { .. } => Some(
+                "An UPDATE brought the row into the publication's row filter. With REPLICA \
+                 IDENTITY FULL, unchanged TOASTed values are sent too; what is in the WAL already \
+                 needs a new slot.",
+            ),
             _ => None,
         }
     }

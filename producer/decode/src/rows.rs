@@ -55,6 +55,14 @@ impl Rows {
             self.buffer.reserve(most.max(BUFFER_BYTES));
         }
         for (column, datum) in columns.iter().zip(tuple.columns()) {
+            if matches!(datum, Datum::Unchanged) && form == Form::Inserted {
+                self.buffer.clear();
+                return Err(Undecodable::LeftOut {
+                    lsn,
+                    relation: relation.qualified_name(),
+                    column: column.name.clone(),
+                });
+            }
             if let Err(problem) = self.column(column, datum, form) {
                 self.buffer.clear();
                 return Err(Undecodable::Value {
@@ -87,9 +95,6 @@ impl Rows {
             Datum::Null => {
                 row::write_null(out);
                 Ok(())
-            }
-            Datum::Unchanged if form == Form::Inserted => {
-                Err("an inserted row cannot have an unchanged value")
             }
             Datum::Unchanged => {
                 row::write_unchanged(out);

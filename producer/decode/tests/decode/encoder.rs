@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use walbraid_decode::encoder::RECORD_BYTES_MIN;
 use walbraid_decode::message::{ColumnBody, Message, Oids, RelationBody};
 use walbraid_decode::{Datum, LinkPart, OldTuple, Tuple, Undecodable};
-use walbraid_schemas::{Body, Envelope, Incarnation, LinkKind, Lsn, envelope, frame};
+use walbraid_schemas::{Body, Envelope, Incarnation, LinkKind, Lsn, Stop, envelope, frame};
 
 use crate::golden::captures;
 use crate::stream::Stream;
@@ -366,13 +366,28 @@ fn a_value_that_is_not_of_its_type_is_refused_without_being_shown() {
     );
     check(Datum::Text(b""), "its text form is not one of this type");
     check(
-        Datum::Unchanged,
-        "an inserted row cannot have an unchanged value",
-    );
-    check(
         Datum::Binary(b"\0\0\0\x01"),
         "it was sent in binary form, which was not asked for",
     );
+}
+
+#[test]
+fn a_row_that_enters_a_row_filter_without_a_value_is_refused() {
+    let mut stream = Stream::new(RECORD_BYTES_MIN);
+    describe(&mut stream, 1).unwrap();
+    stream.message(&begin()).unwrap();
+    let row = Tuple::build(&[Datum::Text(b"1"), Datum::Unchanged, Datum::Null]);
+    let refusal = stream.message(&Message::Insert {
+        xid: None,
+        relation: 1,
+        new: Tuple::from_bytes(&row).unwrap(),
+    });
+    let stop = Stop::from(refusal.unwrap_err());
+    assert!(
+        stop.message
+            .contains("of relation public.table1 was not sent")
+    );
+    assert!(stop.hint.unwrap().contains("row filter"));
 }
 
 #[test]
