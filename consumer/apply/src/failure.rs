@@ -1,7 +1,8 @@
 //! What a worker reports when a unit did not go through, and the stop it becomes if it is a fact.
 //!
 //! A stop names stream, transaction, LSN, relation and constraint beside the server's own words. No
-//! row values: the server's DETAIL is left out where it quotes rows or keys.
+//! row values: the server's DETAIL is left out where it quotes rows or keys, and so is the value that
+//! a data exception quotes in the message itself.
 
 use walbraid_schemas::notice::{Stop, StopKind};
 
@@ -72,7 +73,7 @@ impl Failure {
     /// The primary message, for a line in the log.
     pub fn message(&self) -> String {
         match self {
-            Self::Server { error, .. } => error.message.clone(),
+            Self::Server { error, .. } => error.words(),
             Self::Missing { missing, .. } => missing.error_message(),
             Self::Build { error, .. } => error.to_string(),
         }
@@ -94,7 +95,28 @@ impl Failure {
     }
 }
 
+/// Marks of a quotation in the languages that the server speaks.
+const QUOTES: [char; 6] = ['"', '«', '»', '„', '“', '”'];
+
 impl ServerFailure {
+    /// The primary message without the value that it quotes. Names are quoted too, but not by data
+    /// exceptions, which name types only.
+    fn words(&self) -> String {
+        let message = &self.message;
+        let quotation = message
+            .find(QUOTES)
+            .zip(message.rfind(QUOTES))
+            .filter(|(from, to)| from < to && self.sqlstate.starts_with("22"));
+        let Some((from, to)) = quotation else {
+            return message.clone();
+        };
+        let (before, rest) = message.split_at(from);
+        format!(
+            "{before}(a value){}",
+            rest[to - from..].trim_start_matches(QUOTES)
+        )
+    }
+
     fn stop(&self, kind: StopKind, relation: Option<&str>) -> Stop {
         let mut details = Vec::new();
         if let Some(detail) = self
@@ -121,7 +143,7 @@ impl ServerFailure {
         let hint = self.hint.clone().unwrap_or_else(|| {
             "Nothing of the transaction was applied. Mend the cause and start again.".to_owned()
         });
-        Stop::new(kind, self.message.clone())
+        Stop::new(kind, self.words())
             .detail(details.join(" "))
             .hint(hint)
     }
@@ -147,4 +169,41 @@ pub(crate) fn locate(stop: Stop, stream: &str, transaction: &Transaction) -> Sto
         stop.message
     );
     Stop { message, ..stop }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_no_value() {
+        let check = |sqlstate: &str, message: &str, words: &str| {
+            let (sqlstate, message) = (sqlstate.to_owned(), message.to_owned());
+            let failure = ServerFailure {
+                sqlstate,
+                message,
+                ..ServerFailure::default()
+            };
+            assert_eq!(failure.words(), words);
+        };
+        check(
+            "22P02",
+            "invalid input syntax for type integer: \"a \"b\" c\"",
+            "invalid input syntax for type integer: (a value)",
+        );
+        check(
+            "22003",
+            "value \"99999999999\" is out of range for type integer",
+            "value (a value) is out of range for type integer",
+        );
+        check("22P02", "ungültig: »x«", "ungültig: (a value)");
+        check("22P02", "ungültig: „x“", "ungültig: (a value)");
+        check(
+            "22001",
+            "value too long for type character(1)",
+            "value too long for type character(1)",
+        );
+        let unique = "duplicate key value violates unique constraint \"t_pkey\"";
+        check("23505", unique, unique);
+    }
 }
