@@ -281,6 +281,12 @@ impl Setup<'_> {
                 _ => stop,
             });
         }
+        if lane::inspect(kafka).await?.offsets.end == 0 {
+            let message = format!("topic \"{}\" is empty", kafka.topic);
+            return Err(Stop::new(StopKind::LogTruncated, message)
+                .detail("It held the stream's first record; it was made anew since.")
+                .hint(slot::BEGIN_ANEW));
+        }
         made.say(false, &format!("topic \"{}\"", kafka.topic));
         let slot = slot::inspect(self.publisher, &stream.slot)
             .await

@@ -24,6 +24,7 @@ use walbraid_schemas::{envelope, frame};
 use crate::client::{Clients, ReaderContext};
 use crate::policy::Failure;
 use crate::seek::{Search, Seen, Start, Wanted};
+use crate::topic;
 
 /// Records handed over at once, at most.
 const BATCH_RECORDS_MAX: usize = 512;
@@ -162,6 +163,9 @@ impl Reader {
     /// Finds where to start for a position.
     pub async fn seek(&self, position: Position, hint: Option<i64>) -> Result<Start, Failure> {
         let (beginning, end) = self.ends().await?;
+        if end == 0 {
+            return Err(Failure::Definite(topic::emptied(&self.topic)));
+        }
         let mut search = Search::new(position.claim_offset, beginning, end, hint);
         let consumer: BaseConsumer<ReaderContext> =
             self.clients.looker().create_with_context(ReaderContext)?;

@@ -248,7 +248,11 @@ fn from_kafka(error: &KafkaError) -> Failure {
     };
     match code {
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
-            Failure::definite(StopKind::TopicMissing, message)
+            let gone = "the stream's topic, or the lane's partition of it, does not exist";
+            let stop = Stop::new(StopKind::TopicMissing, gone)
+                .detail(format!("{message}."))
+                .hint("Run \"walbraid setup\": it says what is missing.");
+            Failure::Definite(stop)
         }
         Code::TopicAuthorizationFailed
         | Code::GroupAuthorizationFailed

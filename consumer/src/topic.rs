@@ -27,3 +27,17 @@ pub(crate) fn check_partitions(
     };
     Err(Failure::Definite(stop))
 }
+
+/// Nothing was ever written to the lane of a stream that is set up, though setup's own record was.
+pub(crate) fn emptied(topic: &str) -> Stop {
+    let message = format!("topic \"{topic}\" is empty");
+    Stop::new(StopKind::LogTruncated, message)
+        .detail(
+            "The first record is written by setup: the topic was made anew since, and what was not \
+             applied is lost.",
+        )
+        .hint(
+            "Run \"walbraid teardown\", bring the subscriber's tables up to date, and run \"walbraid \
+             setup\" again.",
+        )
+}

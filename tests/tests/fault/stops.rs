@@ -270,3 +270,27 @@ async fn setup_waits_for_the_end_of_a_run_that_was_killed_while_it_made_the_slot
     bed.assert_equal().await;
     pipeline.terminate().await;
 }
+
+#[tokio::test]
+async fn a_topic_that_was_made_anew_stops_both_sides_and_setup_says_what_helps() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    bed.publisher().await.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    pipeline.producer.take().unwrap().terminate().await;
+    pipeline.consumer.take().unwrap().terminate().await;
+    bed.topic.delete().await;
+    bed.topic.create(1).await;
+
+    pipeline.start_consumer();
+    pipeline.consumer().expect_in_log("");
+    assert_eq!(pipeline.consumer().end().await, 34);
+    let log = pipeline.consumer().log().join("\n");
+    assert!(log.contains(&bed.name) && log.contains("teardown"), "{log}");
+    pipeline.run(&["produce"]).await.expect(37);
+    let outcome = pipeline.run(&["setup"]).await.expect(34);
+    assert!(outcome.stderr.contains("teardown"), "{}", outcome.stderr);
+    pipeline.consumer = None;
+    pipeline.terminate().await;
+}
