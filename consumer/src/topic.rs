@@ -37,7 +37,7 @@ pub(crate) fn emptied(topic: &str) -> Stop {
              applied is lost.",
         )
         .hint(
-            "Run \"walbraid teardown\", bring the subscriber's tables up to date, and run \"walbraid \
-             setup\" again.",
+            "Run \"walbraid teardown\", bring the subscriber's tables up to date, and run \
+             \"walbraid setup\" again.",
         )
 }

@@ -53,7 +53,8 @@ pub(crate) async fn run(rounds: u32) -> bool {
     println!("p50 {middles} ms\np99 {tails} ms");
     let (p50, p99) = (middles.median(), tails.median());
     println!(
-        "latency p50 {p50:.2} ms, p99 {p99:.2} ms (ceilings {P50_CEILING_MS} ms, {P99_CEILING_MS} ms)"
+        "latency p50 {p50:.2} ms, p99 {p99:.2} ms \
+         (ceilings {P50_CEILING_MS} ms, {P99_CEILING_MS} ms)"
     );
     p50 <= P50_CEILING_MS && p99 <= P99_CEILING_MS
 }

@@ -1,8 +1,8 @@
 //! What a worker reports when a unit did not go through, and the stop it becomes if it is a fact.
 //!
-//! A stop names stream, transaction, LSN, relation and constraint beside the server's own words. No
-//! row values: the server's DETAIL is left out where it quotes rows or keys, and so is the value that
-//! a data exception quotes in the message itself.
+//! A stop names stream, transaction, LSN, relation and constraint beside the server's own words.
+//! No row values: the server's DETAIL is left out where it quotes rows or keys, and so is the value
+//! that a data exception quotes in the message itself.
 
 use walbraid_schemas::notice::{Stop, StopKind};
 

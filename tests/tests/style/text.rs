@@ -44,7 +44,7 @@ fn files() -> Vec<PathBuf> {
                 if !["target", "__pycache__", "corpus", "artifacts"].contains(&name) {
                     open.push(path);
                 }
-            } else {
+            } else if name != "Cargo.lock" {
                 found.push(path);
             }
         }
