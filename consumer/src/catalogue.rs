@@ -91,6 +91,7 @@ fn column(row: &Row) -> Result<Column, Failure> {
         generated: row.try_get("generated")?,
         identity,
         bytea: row.try_get::<_, Oid>("base")? == BYTEA_OID,
+        operand_sql: row.try_get("operand_sql")?,
         equality,
     })
 }
@@ -186,6 +187,8 @@ SELECT a.attnum, a.attname, a.atttypid, a.attnotnull,
            OR EXISTS (SELECT FROM pg_catalog.pg_type d
                       WHERE d.oid = a.atttypid AND d.typdefault IS NOT NULL) AS has_default,
        coalesce(e.base, a.atttypid) AS base,
+       (SELECT pg_catalog.format_type(b.oid, NULL) FROM pg_catalog.pg_type b
+        WHERE b.oid = e.base AND b.oid <> a.atttypid AND b.typtype = 'e') AS operand_sql,
        CASE WHEN e.whole THEN e.operator END AS operator,
        CASE WHEN e.whole THEN e.operator_schema END AS operator_schema
 FROM attribute a LEFT JOIN equality e ON e.root = a.atttypid

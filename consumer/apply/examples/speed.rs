@@ -254,6 +254,7 @@ fn target() -> Target {
         generated: false,
         identity: IdentityColumn::No,
         bytea: false,
+        operand_sql: None,
         equality: Some(Operator::builtin("=")),
     };
     let key = IndexColumn {

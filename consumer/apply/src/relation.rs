@@ -77,6 +77,8 @@ pub struct Column {
     pub identity: IdentityColumn,
     /// The type, or the type below its domains, is `bytea`.
     pub bytea: bool,
+    /// The type below its domains, where the equality does not take the domain: an enum.
+    pub operand_sql: Option<String>,
     /// Equality of the type's default btree (else hash) operator class; none for json, xml, point…
     pub equality: Option<Operator>,
 }

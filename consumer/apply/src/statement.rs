@@ -416,8 +416,10 @@ fn condition(mapped: &Mapped, parameters: &[String]) -> String {
     match mapped.lookup() {
         Lookup::Nothing => "false".to_owned(),
         Lookup::Unique(columns) => conjunction(columns, parameters, |column, parameter| {
-            let name = quote::identifier(&relation.columns[column.column].name);
-            equal(&format!("t.{name}"), parameter, column.equality.as_ref())
+            let equality = column.equality.as_ref();
+            let column = &relation.columns[column.column];
+            let operand = format!("t.{}", quote::identifier(&column.name));
+            equal(column, &operand, parameter, equality)
         }),
         Lookup::Row(columns) => one_row(mapped, columns, parameters),
     }
@@ -441,10 +443,13 @@ const NULL: &str = "IS NOT DISTINCT FROM NULL";
 
 const TEXT: &str = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
 
-fn equal(operand: &str, parameter: &str, equality: Option<&Operator>) -> String {
-    match equality {
-        Some(operator) => format!("{operand} {} {parameter}", operator.sql()),
-        None => format!("{operand}{TEXT} OPERATOR(pg_catalog.=) {parameter}{TEXT}"),
+fn equal(column: &Column, operand: &str, parameter: &str, equality: Option<&Operator>) -> String {
+    match (equality, &column.operand_sql) {
+        (Some(operator), None) => format!("{operand} {} {parameter}", operator.sql()),
+        (Some(operator), Some(kind)) => {
+            format!("{operand}::{kind} {} {parameter}::{kind}", operator.sql())
+        }
+        (None, _) => format!("{operand}{TEXT} OPERATOR(pg_catalog.=) {parameter}{TEXT}"),
     }
 }
 
@@ -453,11 +458,10 @@ fn equal(operand: &str, parameter: &str, equality: Option<&Operator>) -> String 
 fn one_row(mapped: &Mapped, columns: &[LookupColumn], parameters: &[String]) -> String {
     let relation = mapped.relation();
     let same = conjunction(columns, parameters, |column, parameter| {
-        let operand = format!(
-            "s.{}",
-            quote::identifier(&relation.columns[column.column].name)
-        );
-        let equal = equal(&operand, parameter, column.equality.as_ref());
+        let equality = column.equality.as_ref();
+        let column = &relation.columns[column.column];
+        let operand = format!("s.{}", quote::identifier(&column.name));
+        let equal = equal(column, &operand, parameter, equality);
         format!("({equal} OR ({operand} {NULL} AND {parameter} {NULL}))")
     });
     let texts = conjunction(columns, parameters, |column, parameter| {

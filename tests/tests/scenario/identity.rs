@@ -117,6 +117,49 @@ async fn a_composite_of_nulls_is_not_null_and_rows_without_columns_are_counted()
 }
 
 #[tokio::test]
+async fn rows_are_found_by_domains_over_types_of_every_kind() {
+    const DOMAINS: &[(&str, [&str; 3])] = &[
+        ("mood", ["'calm'", "'angry'", "'sad'"]),
+        ("mood_domain", ["'calm'", "'angry'", "'sad'"]),
+        ("int[]", ["'{1,2}'", "'{NULL}'", "'{}'"]),
+        ("pair", ["'(1,a)'", "'(,)'", "'(2,)'"]),
+        ("int4range", ["'[1,5)'", "'empty'", "'(,)'"]),
+        ("int4multirange", ["'{[1,5)}'", "'{}'", "'{(,)}'"]),
+        ("numeric(6,2)", ["1.005", "'NaN'", "0"]),
+    ];
+    let bed = Bed::new().await;
+    let mut schema = "CREATE TYPE mood AS ENUM ('sad', 'calm', 'angry');
+         CREATE TYPE pair AS (x int, y text); CREATE DOMAIN mood_domain AS mood;"
+        .to_owned();
+    let (mut insert, mut change) = (String::new(), String::new());
+    for (number, (kind, [first, second, third])) in DOMAINS.iter().enumerate() {
+        schema.push_str(&format!(
+            "CREATE DOMAIN d{number} AS {kind};
+             CREATE TABLE k{number} (d d{number} PRIMARY KEY, w int);
+             CREATE TABLE f{number} (d d{number}, w int);
+             ALTER TABLE f{number} REPLICA IDENTITY FULL;"
+        ));
+        for table in ["k", "f"] {
+            insert.push_str(&format!(
+                "INSERT INTO {table}{number} VALUES ({first}, 1), ({second}, 2);"
+            ));
+            change.push_str(&format!(
+                "UPDATE {table}{number} SET w = -w; DELETE FROM {table}{number} WHERE w = -1;
+                 UPDATE {table}{number} SET d = {third};"
+            ));
+        }
+    }
+    bed.both(&schema).await;
+    let mut pipeline = bed.pipeline().await;
+    let publisher = bed.publisher().await;
+    publisher.run(&insert).await;
+    publisher.run(&change).await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
 async fn identity_changes_on_the_way() {
     let bed = Bed::new().await;
     bed.both("CREATE TABLE t (id int PRIMARY KEY, u int NOT NULL UNIQUE, v int)")

@@ -81,6 +81,7 @@ pub(crate) fn column(spec: &str) -> Column {
         generated: has("generated"),
         identity,
         bytea: kind == "bytea",
+        operand_sql: None,
         equality,
     }
 }
