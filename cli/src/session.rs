@@ -52,7 +52,7 @@ pub(crate) fn stop(server: &str, error: &Error) -> Stop {
             StopKind::ServerUnreachable
         }
         Error::Authentication { .. } => StopKind::Authentication,
-        Error::Server(error) => server_kind(error.sqlstate),
+        Error::Server(error) => server_kind(error.sqlstate, &error.message),
         _ => StopKind::Internal,
     };
     let words = error
@@ -64,8 +64,12 @@ pub(crate) fn stop(server: &str, error: &Error) -> Stop {
     stop
 }
 
-fn server_kind(state: SqlState) -> StopKind {
+fn server_kind(state: SqlState, message: &str) -> StopKind {
     match state {
+        // The setting's name stands in the message in every language.
+        SqlState::TOO_MANY_CONNECTIONS if message.contains("max_wal_senders") => {
+            StopKind::NoFreeSlotOrWalsender
+        }
         SqlState::INSUFFICIENT_PRIVILEGE => StopKind::MissingRight,
         SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
         SqlState::READ_ONLY_SQL_TRANSACTION => StopKind::SubscriberReadOnly,

@@ -84,6 +84,10 @@ fn server_kind(error: &Error) -> StopKind {
     match state {
         SqlState::INSUFFICIENT_PRIVILEGE => StopKind::MissingRight,
         SqlState::CONFIGURATION_LIMIT_EXCEEDED => StopKind::NoFreeSlotOrWalsender,
+        // The setting's name stands in the message in every language.
+        SqlState::TOO_MANY_CONNECTIONS if words(error).contains("max_wal_senders") => {
+            StopKind::NoFreeSlotOrWalsender
+        }
         SqlState::OBJECT_IN_USE => StopKind::SlotInUse,
         SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
         SqlState::DISK_FULL => StopKind::DiskFull,
@@ -190,6 +194,24 @@ pub(crate) fn once(failure: Failure) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use walbraid_wire::ServerError;
+
+    #[test]
+    fn a_walsender_that_is_not_free_is_no_server_out_of_reach() {
+        let check = |message: &str, kind| {
+            let state = SqlState::TOO_MANY_CONNECTIONS;
+            let error = ServerError::with_message(state, message.to_owned());
+            assert_eq!(stop(&Error::Server(error.into()), "publisher").kind, kind);
+        };
+        let full =
+            "number of requested standby connections exceeds \"max_wal_senders\" (currently 1)";
+        check(full, StopKind::NoFreeSlotOrWalsender);
+        check(
+            "sorry, too many clients already",
+            StopKind::ServerUnreachable,
+        );
+    }
 
     #[test]
     fn kafka_errors_are_sorted_by_what_the_caller_does() {

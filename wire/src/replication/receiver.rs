@@ -21,6 +21,7 @@ use walbraid_schemas::Lsn;
 use crate::error::Error;
 use crate::message::BackendMessage;
 use crate::receiver::Receiver;
+use crate::server_error::Severity;
 use crate::socket::set_low_water;
 
 /// How long a reader that is behind lets messages gather.
@@ -128,6 +129,13 @@ impl ReplicationReceiver {
                     Ok(Some(ReplicationMessage::End))
                 }
                 Some(BackendMessage::ErrorResponse(error)) => Err(Error::Server(error)),
+                // From 18 on a publication that is gone is such a warning, and its tables are left out.
+                Some(BackendMessage::NoticeResponse(notice))
+                    if notice.severity == Severity::Warning =>
+                {
+                    tracing::warn!("publisher: {}", notice.message);
+                    continue;
+                }
                 Some(BackendMessage::NoticeResponse(notice)) => {
                     tracing::debug!("walsender: {}", notice.message);
                     continue;
