@@ -110,3 +110,35 @@ async fn a_transaction_rolled_back_leaves_nothing() {
     );
     pipeline.terminate().await;
 }
+
+#[tokio::test]
+async fn time_limits_and_text_settings_of_the_databases_change_nothing() {
+    let bed = Bed::new().await;
+    bed.both(
+        "CREATE TABLE t (id int PRIMARY KEY, names text[], day date, span interval, ratio float8);
+         DO $$ DECLARE it text; BEGIN
+             FOREACH it IN ARRAY ARRAY['idle_session_timeout = 1500',
+                 'idle_in_transaction_session_timeout = 200', 'statement_timeout = 5000',
+                 'array_nulls = off', 'DateStyle = \"SQL, DMY\"', 'IntervalStyle = sql_standard',
+                 'extra_float_digits = -15', 'transaction_timeout = 3000'] LOOP
+                 IF EXISTS (SELECT FROM pg_settings WHERE name = split_part(it, ' ', 1)) THEN
+                     EXECUTE format('ALTER DATABASE %I SET ', current_database()) || it;
+                 END IF;
+             END LOOP;
+         END $$",
+    )
+    .await;
+    let mut pipeline = bed.pipeline().await;
+    for id in [1, 2] {
+        bed.publisher()
+            .await
+            .run(&format!(
+                "SET array_nulls = on; INSERT INTO t VALUES ({id}, '{{NULL,\"NULL\"}}', \
+                 '2026-02-01', '-1 mon 2 days -3:00', 0.1::float8 + 0.2)"
+            ))
+            .await;
+        pipeline.catch_up().await;
+    }
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
