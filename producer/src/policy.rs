@@ -13,7 +13,7 @@
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use walbraid_decode::Undecodable;
 use walbraid_schemas::{Stop, StopKind};
-use walbraid_wire::{Error, SqlState};
+use walbraid_wire::{Error, Severity, SqlState};
 
 use crate::metrics::Cause;
 
@@ -92,8 +92,16 @@ fn server_kind(error: &Error) -> StopKind {
         SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
         SqlState::DISK_FULL => StopKind::DiskFull,
         SqlState::UNDEFINED_FILE => StopKind::SlotInvalidated,
-        // What pgoutput says of a publication that was dropped under it.
+        // What pgoutput says of a publication that was dropped under it: an error up to 17, from 18
+        // on a warning behind which its tables are left out.
         SqlState::UNDEFINED_OBJECT => StopKind::Publication,
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+            if error
+                .server_error()
+                .is_some_and(|e| e.severity == Severity::Warning) =>
+        {
+            StopKind::Publication
+        }
         // A value that cannot be told in UTF-8.
         _ if matches!(state.class(), "22") => StopKind::Undecodable,
         _ if matches!(state.class(), "28") => StopKind::Authentication,

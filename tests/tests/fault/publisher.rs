@@ -1,7 +1,7 @@
 //! The publisher crashes, or ends the walsender.
 
 use walbraid_tests::bank;
-use walbraid_tests::bed::Bed;
+use walbraid_tests::bed::{Bed, PUBLICATION};
 use walbraid_tests::stack::{Server, Stack};
 use walbraid_tests::wait::{PATIENCE, until};
 
@@ -83,4 +83,22 @@ async fn a_slot_that_is_gone_stops_the_producer_by_name() {
     // The reader sees the gap by the claim alone.
     pipeline.consumer().expect_in_log("chain breaks");
     assert_eq!(pipeline.consumer().end().await, 28);
+}
+
+/// From 18 on the walsender only warns of it, and leaves the tables out.
+#[tokio::test]
+async fn a_publication_dropped_under_the_producer_stops_it_by_name() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    pipeline.producer().expect_in_log(PUBLICATION);
+    publisher
+        .run(&format!("DROP PUBLICATION {PUBLICATION}"))
+        .await;
+    publisher.run("INSERT INTO t VALUES (2)").await;
+    assert_eq!(pipeline.producer().end().await, 15);
+    pipeline.run(&["wait", "--timeout", "1"]).await.expect(4);
 }

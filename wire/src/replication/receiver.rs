@@ -21,8 +21,9 @@ use walbraid_schemas::Lsn;
 use crate::error::Error;
 use crate::message::BackendMessage;
 use crate::receiver::Receiver;
-use crate::server_error::Severity;
+use crate::server_error::{ServerError, Severity};
 use crate::socket::set_low_water;
+use crate::sqlstate::SqlState;
 
 /// How long a reader that is behind lets messages gather.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -95,6 +96,14 @@ pub struct ReplicationReceiver {
     pace: Pace,
 }
 
+/// From 18 on a publication that does not exist at a place of the WAL is a warning there, and the
+/// stream goes on without its tables (`LoadPublications` in pgoutput.c); before it was an error, and
+/// here it is one still: what is left out is lost.
+fn leaves_out(notice: &ServerError) -> bool {
+    notice.severity == Severity::Warning
+        && notice.sqlstate == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+}
+
 impl ReplicationReceiver {
     pub(super) fn new(mut receiver: Receiver, socket: OwnedFd) -> ReplicationReceiver {
         receiver.set_read_bytes(READ_BYTES);
@@ -129,7 +138,9 @@ impl ReplicationReceiver {
                     Ok(Some(ReplicationMessage::End))
                 }
                 Some(BackendMessage::ErrorResponse(error)) => Err(Error::Server(error)),
-                // From 18 on a publication that is gone is such a warning, and its tables are left out.
+                Some(BackendMessage::NoticeResponse(notice)) if leaves_out(&notice) => {
+                    Err(Error::Server(notice))
+                }
                 Some(BackendMessage::NoticeResponse(notice))
                     if notice.severity == Severity::Warning =>
                 {
