@@ -77,12 +77,30 @@ pub(crate) async fn wait(
     }
 }
 
+/// Bytes of the longest header of a WAL page (`SizeOfXLogLongPHD` in xlog_internal.h).
+const WAL_PAGE_HEADER_BYTES: u64 = 40;
+
+/// Where the publisher's next WAL record will be inserted: behind all that is committed, also by
+/// sessions with `synchronous_commit = off`, whose records are not written yet.
 async fn publisher_lsn(config: &Config) -> Result<Lsn, Stop> {
     let publisher = session::publisher(config, "walbraid wait").await?;
-    let row = publisher
-        .query_one("SELECT pg_catalog.pg_current_wal_lsn()", &[])
-        .await;
-    Ok(Lsn(row.or_stop("publisher")?.get::<_, PgLsn>(0).into()))
+    let sql = "SELECT pg_catalog.pg_current_wal_insert_lsn(), \
+               pg_catalog.current_setting('wal_block_size')::bigint";
+    let row = publisher.query_one(sql, &[]).await.or_stop("publisher")?;
+    let block_bytes = u64::try_from(row.get::<_, i64>(1)).unwrap_or(1).max(1);
+    Ok(behind_the_last_record(
+        row.get::<_, PgLsn>(0).into(),
+        block_bytes,
+    ))
+}
+
+/// At the start of a page the insert position lies behind the page's header, which nobody flushes
+/// before the next record: the last record ends at the page's start.
+fn behind_the_last_record(insert: u64, block_bytes: u64) -> Lsn {
+    match insert % block_bytes {
+        header @ 1..=WAL_PAGE_HEADER_BYTES => Lsn(insert - header),
+        _ => Lsn(insert),
+    }
 }
 
 struct Waiting<'a> {
@@ -234,5 +252,27 @@ impl Waiting<'_> {
             }
             Err(_) => stop,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_header_is_not_waited_for() {
+        let check = |insert, expected| {
+            assert_eq!(
+                behind_the_last_record(insert, 8192),
+                Lsn(expected),
+                "{insert:#x}"
+            );
+        };
+        check(0x200_0000, 0x200_0000);
+        check(0x200_0018, 0x200_0000);
+        check(0x200_0028, 0x200_0000);
+        check(0x200_2018, 0x200_2000);
+        check(0x200_0080, 0x200_0080);
+        check(0x200_1ff8, 0x200_1ff8);
     }
 }
