@@ -6,7 +6,7 @@
 //! A topic is never made by accident: clients of ours do not ask brokers to make one.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::ClientContext;
@@ -22,6 +22,7 @@ use crate::policy::{self, Failure};
 use crate::publish::log_line;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const SEEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// A topic as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -170,15 +171,29 @@ pub async fn create(kafka: &Kafka) -> Result<bool, Stop> {
     let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
     let results = admin.client.create_topics([&topic], &options).await;
     let created = results.map_err(|error| policy::once(admin.failure(&error, kafka)))?;
-    admin.close().await;
-    match created.into_iter().next() {
+    let made = match created.into_iter().next() {
         Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(false),
         Some(Err((name, code))) => {
             let stop = policy::once(policy::kafka(code, &code.to_string(), &name));
             Err(stop.detail(format!("The topic could not be made: {code}.")))
         }
-        Some(Ok(_)) | None => Ok(true),
+        Some(Ok(_)) | None => seen(&admin, kafka)
+            .await
+            .map_err(policy::once)
+            .map(|()| true),
+    };
+    admin.close().await;
+    made
+}
+
+/// Waits until a topic that was made is known to the broker that is asked for it: for moments after
+/// it was made it may not be. What still is not there then is for the caller to find missing.
+async fn seen(admin: &Arc<Admin>, kafka: &Kafka) -> Result<(), Failure> {
+    let end = Instant::now() + REQUEST_TIMEOUT;
+    while metadata(admin, kafka).await?.is_none() && Instant::now() < end {
+        tokio::time::sleep(SEEN_PAUSE).await;
     }
+    Ok(())
 }
 
 /// Removes the topic with all it holds. True if there was one.
