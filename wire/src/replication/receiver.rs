@@ -97,8 +97,8 @@ pub struct ReplicationReceiver {
 }
 
 /// From 18 on a publication that does not exist at a place of the WAL is a warning there, and the
-/// stream goes on without its tables (`LoadPublications` in pgoutput.c); before it was an error, and
-/// here it is one still: what is left out is lost.
+/// stream goes on without its tables (`LoadPublications` in pgoutput.c). Before it was an error,
+/// and here it is one still: what is left out is lost.
 fn leaves_out(notice: &ServerError) -> bool {
     notice.severity == Severity::Warning
         && notice.sqlstate == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
