@@ -17,8 +17,8 @@ use crate::{native, small};
 
 const PER_SECOND: u64 = 200;
 const SECONDS: u64 = 20;
-/// Transactions that are not counted: the first ones wait for the registry, which has never seen the
-/// tables, and for statements to be prepared. Their worst is printed apart.
+/// Transactions that are not counted: the first ones wait for the registry, which has never seen
+/// the tables, and for statements to be prepared. Their worst is printed apart.
 const WARM_UP: u64 = 1_000;
 const P50_CEILING_MS: f64 = 15.0;
 const P99_CEILING_MS: f64 = 60.0;
