@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use walbraid_tests::bed::Bed;
 use walbraid_tests::process::{Process, run as command};
-use walbraid_tests::session::Session;
 use walbraid_tests::stack::Server;
 use walbraid_tests::wait::until;
 
@@ -65,7 +64,7 @@ async fn walbraid_round(bed: &Bed, first: u64, last: u64) -> f64 {
     let producing = Process::start(&config, &["produce"]);
     let pid = producing.pid();
     let (before, started) = (Reading::take(), Instant::now());
-    confirmed(bed, &publisher).await;
+    small::until_in_kafka(bed, &publisher, LONGEST).await;
     let elapsed = started.elapsed().as_secs_f64();
     println!(
         "  to Kafka: {:.0} transactions/s; {}",
@@ -94,19 +93,6 @@ async fn native_round(bed: &Bed, first: u64, last: u64) -> f64 {
     let rate = watch(bed, first, last, &[]).await;
     native::unsubscribe(bed).await;
     rate
-}
-
-/// Waits until the slot has confirmed all that is committed.
-async fn confirmed(bed: &Bed, publisher: &Session) {
-    let target = publisher.value("SELECT pg_current_wal_insert_lsn()").await;
-    let reached = format!(
-        "SELECT confirmed_flush_lsn >= '{target}' FROM pg_replication_slots WHERE slot_name = '{}'",
-        bed.name
-    );
-    until("the backlog is in Kafka", LONGEST, async || {
-        publisher.holds(&reached).await.then_some(())
-    })
-    .await;
 }
 
 /// Transactions a second from the first one seen on the subscriber to the last.

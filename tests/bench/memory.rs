@@ -46,16 +46,8 @@ async fn round(bed: &Bed, first: u64, last: u64) -> (u64, u64) {
     command(&config, &["setup"]).await.expect(0);
     let publisher = bed.publisher().await;
     small::sell(&publisher, first, last).await;
-    let target = publisher.value("SELECT pg_current_wal_insert_lsn()").await;
-    let reached = format!(
-        "SELECT confirmed_flush_lsn >= '{target}' FROM pg_replication_slots WHERE slot_name = '{}'",
-        bed.name
-    );
     let producing = Process::start(&config, &["produce"]);
-    until("the backlog is in Kafka", LONGEST, async || {
-        publisher.holds(&reached).await.then_some(())
-    })
-    .await;
+    small::until_in_kafka(bed, &publisher, LONGEST).await;
     let producer = peak_resident_bytes(producing.pid()).unwrap();
     let consuming = Process::start(&config, &["consume"]);
     let subscriber = bed.subscriber().await;

@@ -4,8 +4,11 @@
 //! Transactions are numbered by the rows they insert, so that a look at the highest number on the
 //! subscriber tells how far it is: one index probe, cheap enough to repeat every few milliseconds.
 
+use std::time::Duration;
+
 use walbraid_tests::bed::Bed;
 use walbraid_tests::session::Session;
+use walbraid_tests::wait::until;
 
 /// Rows of the table that is updated: more than one transaction in a hundred meets another's row
 /// in a window, and all of it stays in memory.
@@ -61,4 +64,17 @@ pub(crate) async fn newest(session: &Session) -> u64 {
         .await
         .parse()
         .unwrap()
+}
+
+/// Waits until the slot has confirmed all that is committed.
+pub(crate) async fn until_in_kafka(bed: &Bed, publisher: &Session, longest: Duration) {
+    let target = publisher.value("SELECT pg_current_wal_insert_lsn()").await;
+    let reached = format!(
+        "SELECT confirmed_flush_lsn >= '{target}' FROM pg_replication_slots WHERE slot_name = '{}'",
+        bed.name
+    );
+    until("the backlog is in Kafka", longest, async || {
+        publisher.holds(&reached).await.then_some(())
+    })
+    .await;
 }
