@@ -77,15 +77,19 @@ async fn a_walsender_that_is_ended_under_load_is_connected_again() {
          WHERE slot_name = '{}' AND active",
         place.config.publisher.slot
     );
-    for round in 1..=4 {
-        until(
-            "the walsender is there and is ended",
-            PATIENCE,
-            async || (other.value(&end).await == "1").then_some(()),
-        )
+    // The slot is held before the lane is claimed: only a walsender whose claim is written is one
+    // that is followed by another claim.
+    for claims in 1..=4 {
+        until("the lane is claimed", PATIENCE, async || {
+            (producer.metric("claims_total") >= claims).then_some(())
+        })
+        .await;
+        until("the walsender is ended", PATIENCE, async || {
+            (other.value(&end).await == "1").then_some(())
+        })
         .await;
         until("the lane is claimed anew", PATIENCE, async || {
-            (producer.metric("claims_total") > round).then_some(())
+            (producer.metric("claims_total") > claims).then_some(())
         })
         .await;
     }
