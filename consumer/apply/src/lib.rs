@@ -26,7 +26,6 @@ pub mod engine;
 pub mod event;
 pub mod failure;
 pub mod footprint;
-pub mod footprint;
 pub mod frontier;
 pub mod lookup;
 pub mod mapping;
