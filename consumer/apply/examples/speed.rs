@@ -150,6 +150,7 @@ fn settle(engine: &mut Engine, actions: &mut Vec<Action>, running: &mut Vec<Even
                 run,
                 unit: unit.id,
                 tag,
+                busy_us: 0,
             });
         }
     }

@@ -45,7 +45,8 @@ pub enum Action {
         /// The unit.
         unit: UnitId,
     },
-    /// Roll an open unit back, the last that the worker has; it answers with `Abandoned`.
+    /// Roll a unit back, the last that the worker has, whatever it waits for; the worker answers
+    /// with `Abandoned`, or had already said `Failed`.
     Abandon {
         /// Which worker.
         worker: WorkerId,
@@ -54,6 +55,11 @@ pub enum Action {
         /// The unit.
         unit: UnitId,
     },
+    /// Ask the subscriber which of the workers wait for locks of others, and answer with `Blocked`
+    /// if any does: the head takes long, and a later unit may be why.
+    AskBlocked,
+    /// Open the session of the first worker that has none, and answer with `Joined` or `Refused`.
+    Connect,
     /// This offset may be committed: records before it need never be read again. It only moves on,
     /// but for take-overs, which may move it back.
     CommitOffset {

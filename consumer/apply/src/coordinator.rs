@@ -4,8 +4,11 @@
 //! the one before it has returned with the tag COMMIT; sending in order is not enough (measured:
 //! 58 % of commits inverted).
 //!
-//! COMMIT may travel with the unit's statements only where nothing depends on their row counts: one
-//! connection, and rows not found are skipped. In every other case the counts are read first.
+//! COMMIT may travel with the unit's statements only where nothing depends on their row counts:
+//! rows not found are skipped, and the unit is **in order**, everything unfinished before it being
+//! on the same connection with its COMMIT on the way. What such a unit finds is a fact: nothing
+//! later is visible to it, and everything earlier is, or it is not run at all. In every other case
+//! the counts are read first.
 
 use crate::scheduler::WorkerId;
 
@@ -37,10 +40,10 @@ pub struct Progress {
     pub commit_sent: bool,
 }
 
-/// How a unit's COMMIT is to be sent, with that many workers.
-pub fn mode(workers: usize, on_missing: OnMissing) -> Commit {
-    match (workers, on_missing) {
-        (0 | 1, OnMissing::Skip) => Commit::InBurst,
+/// How a unit's COMMIT is to be sent.
+pub fn mode(in_order: bool, on_missing: OnMissing) -> Commit {
+    match (in_order, on_missing) {
+        (true, OnMissing::Skip) => Commit::InBurst,
         _ => Commit::WhenCounted,
     }
 }

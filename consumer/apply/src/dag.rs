@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::conflict::Edge;
 use crate::unit::UnitId;
 
 /// Unfinished units and what they wait for.
@@ -15,32 +16,32 @@ pub struct Dag {
 
 #[derive(Debug, Default)]
 struct Node {
-    predecessors: Vec<UnitId>,
+    predecessors: Vec<Edge>,
     successors: Vec<UnitId>,
 }
 
 impl Dag {
     /// Adds a unit behind its unfinished predecessors.
-    pub fn add(&mut self, unit: UnitId, predecessors: &[UnitId]) {
-        let mut waits_for = Vec::with_capacity(predecessors.len());
-        for &predecessor in predecessors {
-            let known = predecessor != unit && !waits_for.contains(&predecessor);
-            if known && let Some(node) = self.nodes.get_mut(&predecessor) {
+    pub fn add(&mut self, unit: UnitId, predecessors: &[Edge]) {
+        let mut waits_for: Vec<Edge> = Vec::with_capacity(predecessors.len());
+        for &edge in predecessors {
+            let known = edge.unit == unit || waits_for.iter().any(|one| one.unit == edge.unit);
+            if !known && let Some(node) = self.nodes.get_mut(&edge.unit) {
                 node.successors.push(unit);
-                waits_for.push(predecessor);
+                waits_for.push(edge);
             }
         }
-        self.nodes.insert(
-            unit,
-            Node {
-                predecessors: waits_for,
-                successors: Vec::new(),
-            },
-        );
+        let predecessors = waits_for;
+        let successors = Vec::new();
+        let node = Node {
+            predecessors,
+            successors,
+        };
+        self.nodes.insert(unit, node);
     }
 
     /// Unfinished units that this one waits for.
-    pub fn predecessors(&self, unit: UnitId) -> &[UnitId] {
+    pub fn predecessors(&self, unit: UnitId) -> &[Edge] {
         self.nodes.get(&unit).map_or(&[], |node| &node.predecessors)
     }
 
@@ -51,9 +52,7 @@ impl Dag {
         };
         for successor in node.successors {
             if let Some(waiting) = self.nodes.get_mut(&successor) {
-                waiting
-                    .predecessors
-                    .retain(|predecessor| *predecessor != unit);
+                waiting.predecessors.retain(|edge| edge.unit != unit);
             }
         }
     }
@@ -77,19 +76,24 @@ impl Dag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::footprint::SpaceId;
 
     #[test]
     fn a_unit_waits_for_what_is_unfinished_and_never_for_itself() {
         let mut dag = Dag::default();
+        let edge = |unit| Edge {
+            unit: UnitId(unit),
+            space: SpaceId(0),
+        };
         let [a, b, c] = [UnitId(1), UnitId(2), UnitId(3)];
         dag.add(a, &[]);
-        dag.add(b, &[a, a, b]);
-        dag.add(c, &[a, b, UnitId(99)]);
-        assert_eq!(dag.predecessors(b), [a]);
-        assert_eq!(dag.predecessors(c), [a, b]);
+        dag.add(b, &[edge(1), edge(1), edge(2)]);
+        dag.add(c, &[edge(1), edge(2), edge(99)]);
+        assert_eq!(dag.predecessors(b), [edge(1)]);
+        assert_eq!(dag.predecessors(c), [edge(1), edge(2)]);
         dag.committed(a);
         assert_eq!(dag.predecessors(b), []);
-        assert_eq!(dag.predecessors(c), [b]);
+        assert_eq!(dag.predecessors(c), [edge(2)]);
         dag.committed(b);
         dag.committed(c);
         assert!(dag.is_empty());

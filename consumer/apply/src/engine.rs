@@ -22,22 +22,29 @@
 //! bounded is a single row: its fragments are put together before it can be applied.
 
 mod failed;
+mod outcome;
+mod patience;
 mod pending;
 mod status;
+mod tally;
 
 use walbraid_schemas::chain::Position;
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
 
 pub use self::status::{Status, Waiting};
+pub use self::tally::Tally;
 
 use self::failed::Retry;
+use self::outcome::Counts;
+use self::patience::Patience;
 use self::pending::Pending;
 use crate::action::{Action, TakeOver};
 use crate::buffer::{Buffer, Buffered};
 use crate::coordinator::OnMissing;
 use crate::event::{CommitTag, Event, Record};
 use crate::frontier::Frontier;
+use crate::pace::{Pace, Workers};
 use crate::rule::{BackOff, Cause};
 use crate::scheduler::{InFlightLimits, WorkerId};
 use crate::unit::UnitId;
@@ -49,7 +56,9 @@ pub struct Config {
     /// Name of the stream, for messages.
     pub stream: String,
     /// Connections that apply.
-    pub workers: usize,
+    pub workers: Workers,
+    /// Touches of keys by unfinished units; a unit that would pass it runs alone.
+    pub conflict_keys_max: usize,
     /// What is done about a row that is not found.
     pub on_missing: OnMissing,
     /// How large a unit may grow when the lane is behind.
@@ -72,7 +81,8 @@ impl Default for Config {
         const MIB: usize = 1 << 20;
         Self {
             stream: String::new(),
-            workers: 1,
+            workers: Workers::Fixed(1),
+            conflict_keys_max: 1 << 20,
             on_missing: OnMissing::Skip,
             group: GroupLimits {
                 transactions_max: 256,
@@ -108,6 +118,10 @@ pub struct Engine {
     buffer: Buffer,
     window: Window,
     pending: Pending,
+    pace: Pace,
+    patience: Patience,
+    /// A session was asked for and is not there yet, or cannot be had.
+    connecting: bool,
     frontier: Frontier,
     log_stop: Option<Stop>,
     retry: Option<Retry>,
@@ -131,6 +145,9 @@ impl Engine {
             buffer: Buffer::new(position, config.transaction_memory_bytes),
             window: Window::default(),
             pending,
+            pace: Pace::new(config.workers),
+            patience: Patience::default(),
+            connecting: false,
             frontier: Frontier::new(&position),
             log_stop: None,
             retry: None,
@@ -178,14 +195,16 @@ impl Engine {
                 run,
                 unit,
                 tag,
+                busy_us,
             } => {
-                self.committed(now_ms, (worker, run, unit), tag, actions);
+                self.committed(now_ms, (worker, run, unit), (tag, busy_us), actions);
             }
-            Event::Counted { worker, run, unit } => {
-                if !self.pending.counted(worker, run, unit) {
-                    self.invariant(format!("counts of unit {} out of turn", unit.0), actions);
-                }
-            }
+            Event::Counted {
+                worker,
+                run,
+                unit,
+                missing,
+            } => self.counted((worker, run, unit), missing, actions),
             Event::Failed {
                 worker,
                 run,
@@ -200,6 +219,18 @@ impl Engine {
                 self.count_retry(Cause::Connection);
                 self.take_over(TakeOver::SessionLost, actions);
             }
+            Event::Blocked { waits } => {
+                let rolled_back = self.pending.blocked(&waits, actions);
+                self.count_retries(Cause::Blocked, rolled_back);
+            }
+            Event::Joined { worker } => {
+                self.connecting = false;
+                if let Some(worker) = self.pending.scheduler.worker(worker) {
+                    worker.joined = true;
+                }
+            }
+            // Asked for again by the next tenure.
+            Event::Refused => {}
             Event::Flushed { lsn } => self.frontier.flushed(lsn),
             Event::Tick => {}
         }
@@ -256,7 +287,7 @@ impl Engine {
         &mut self,
         now_ms: u64,
         (worker, run, unit): (WorkerId, u64, UnitId),
-        tag: CommitTag,
+        (tag, busy_us): (CommitTag, u64),
         actions: &mut Vec<Action>,
     ) {
         if self.pending.is_stale(worker, run) {
@@ -271,7 +302,27 @@ impl Engine {
             return;
         };
         self.frontier.committed(&unit, &ending);
+        let behind = !self.window.is_empty();
+        let transactions = unit.transactions.len();
+        self.pace
+            .worked(transactions, unit.change_count(), busy_us, behind);
         self.recovered(now_ms, &ending, actions);
+    }
+
+    fn counted(
+        &mut self,
+        attempt: (WorkerId, u64, UnitId),
+        missing: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        match self.pending.counted(attempt, missing, actions) {
+            Counts::Taken => {}
+            Counts::NotAFact => self.count_retry(Cause::NotFound),
+            Counts::OutOfTurn => {
+                let UnitId(unit) = attempt.2;
+                self.invariant(format!("counts of unit {unit} out of turn"), actions);
+            }
+        }
     }
 
     /// Does whatever can be done now.
@@ -284,39 +335,56 @@ impl Engine {
         {
             self.drop_open(actions);
         }
+        self.set_workers(actions);
         while self.phase == Phase::Applying {
-            let formed = self.pending.form(&mut self.window, self.config.group);
+            let mut group = self.config.group;
+            group.transactions_max = self.pace.group(group.transactions_max);
+            let formed = self.pending.form(&mut self.window, group);
             let sent = self.dispatch(now_ms, actions);
-            if !formed && !sent {
+            let turned = self.phase == Phase::Applying && self.pending.commit_turns(actions);
+            if !formed && !sent && !turned {
                 break;
             }
         }
         if self.phase != Phase::Applying {
             return;
         }
-        self.pending.commit_turns(actions);
+        self.ask_blocked(now_ms, actions);
         self.stop_at_the_end(actions);
         self.commit_offset(actions);
         self.hold_back(actions);
         self.wake(now_ms, actions);
     }
 
-    /// Sends the next unit that may be sent.
+    /// Lets as many workers work as pay, and asks for those that are not there.
+    fn set_workers(&mut self, actions: &mut Vec<Action>) {
+        let lacking = self.pending.scheduler.set_effective(self.pace.workers());
+        if lacking > 0 && !self.connecting {
+            self.connecting = true;
+            actions.push(Action::Connect);
+        }
+    }
+
+    /// Sends the units that may be sent.
     fn dispatch(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let Some(next) = self.pending.unsent() else {
             return false;
         };
-        if next.is_head && self.retry_pause(next.commit_lsn, now_ms).is_some() {
-            return false;
-        }
-        if let Some(error) = next.mapping_error.clone() {
-            if next.is_head {
+        let mut head_may = true;
+        if next.is_head {
+            head_may = self.retry_pause(next.commit_lsn, now_ms).is_none();
+            if let Some(error) = next.mapping_error.filter(|_| head_may) {
                 self.unmapped(next.commit_lsn, &error, actions);
+                return false;
             }
-            return false;
         }
-        self.pending
-            .send(next.place, self.config.on_missing, actions)
+        let sent = self
+            .pending
+            .dispatch(head_may, self.config.on_missing, actions);
+        if head_may && self.pending.make_way(actions) {
+            self.count_retry(Cause::MadeWay);
+        }
+        sent
     }
 
     /// The log cannot be read on: stop once all that was read is committed.
@@ -361,7 +429,8 @@ impl Engine {
         let pause = self.pending.unsent().filter(|next| next.is_head);
         let retry = pause.and_then(|next| self.retry_pause(next.commit_lsn, now_ms));
         let idle = self.buffer.idle_at_ms(self.config.run_idle_timeout_ms);
-        let at_ms = retry.into_iter().chain(idle).min();
+        let patience = self.patience.until_ms();
+        let at_ms = retry.into_iter().chain(idle).chain(patience).min();
         if at_ms != self.wake_at_ms {
             self.wake_at_ms = at_ms;
             actions.extend(at_ms.map(|at_ms| Action::WakeAt { at_ms }));
@@ -377,6 +446,8 @@ impl Engine {
     fn clear(&mut self) {
         self.window.clear();
         self.pending.clear();
+        self.connecting = false;
+        self.patience = Patience::default();
         self.wake_at_ms = None;
     }
 

@@ -55,9 +55,11 @@ pub enum Event {
         unit: UnitId,
         /// What came back.
         tag: CommitTag,
+        /// How long the connection was busy with the unit's statements, microseconds.
+        busy_us: u64,
     },
     /// All statements of a unit run as [`crate::coordinator::Commit::WhenCounted`] are through, and
-    /// the counts are right or what was missing may be skipped.
+    /// the counts are right or what was missing may be skipped, if it is a fact.
     Counted {
         /// Which worker.
         worker: WorkerId,
@@ -65,6 +67,8 @@ pub enum Event {
         run: u64,
         /// The unit.
         unit: UnitId,
+        /// Rows were not found.
+        missing: bool,
     },
     /// A unit did not go through; nothing that was sent behind it on that worker did either.
     Failed {
@@ -77,7 +81,7 @@ pub enum Event {
         /// Why.
         failure: Box<Failure>,
     },
-    /// An open unit that was called back is gone.
+    /// A unit that was called back is gone.
     Abandoned {
         /// Which worker.
         worker: WorkerId,
@@ -99,6 +103,18 @@ pub enum Event {
         /// Which worker.
         worker: WorkerId,
     },
+    /// What [`crate::action::Action::AskBlocked`] asked: who waits for whose locks.
+    Blocked {
+        /// Pairs of one that waits and one that it waits for.
+        waits: Vec<(WorkerId, WorkerId)>,
+    },
+    /// The session of a worker was opened, as [`crate::action::Action::Connect`] asked.
+    Joined {
+        /// Which worker.
+        worker: WorkerId,
+    },
+    /// No further session could be opened.
+    Refused,
     /// The subscriber has flushed its commits up to this one (a publisher's LSN).
     Flushed {
         /// The position.

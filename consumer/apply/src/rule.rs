@@ -36,8 +36,14 @@ pub enum Cause {
     InUse,
     /// Class 58: the operating system below the server.
     System,
-    /// An error, or a row not found, in a unit that was not the head.
+    /// An error in a unit that was not the head.
     NotHead,
+    /// A row not found by a unit that was not the head.
+    NotFound,
+    /// An earlier unit waited for a lock of this one.
+    Blocked,
+    /// The head found no worker free.
+    MadeWay,
     /// The subscriber's tables may be other than they were when they were read.
     Shape,
 }
@@ -57,6 +63,9 @@ impl Cause {
         Self::InUse,
         Self::System,
         Self::NotHead,
+        Self::NotFound,
+        Self::Blocked,
+        Self::MadeWay,
         Self::Shape,
     ];
 
@@ -75,6 +84,9 @@ impl Cause {
             Self::InUse => "in_use",
             Self::System => "system",
             Self::NotHead => "not_head",
+            Self::NotFound => "not_found",
+            Self::Blocked => "blocked_head",
+            Self::MadeWay => "made_way",
             Self::Shape => "shape",
         }
     }

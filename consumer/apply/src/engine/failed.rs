@@ -2,7 +2,8 @@
 //!
 //! The cases, in the order in which they are looked at:
 //!
-//! 1. It says nothing about the unit (deadlock, shutdown, disk full…): again, after a pause.
+//! 1. It says nothing about the unit (deadlock, shutdown, disk full…): again, after a pause; a unit
+//!    that is not the head waits for its turn anyway.
 //! 2. It is not a fact (rule 0): again, as the head.
 //! 3. It may come from a changed table: the catalogue is read again first, once.
 //! 4. The unit has several transactions: again, one by one, so that those before the failing one
@@ -15,7 +16,7 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::StopKind;
 
 use super::Engine;
-use super::pending::Fallen;
+use super::outcome::Fallen;
 use crate::action::{Action, Report, TakeOver};
 use crate::binding::BuildError;
 use crate::failure::{Failure, locate};
@@ -55,6 +56,10 @@ impl Engine {
         let read_again = fallen.must_read_again;
         match verdict(failure) {
             Verdict::Desynchronized => self.take_over(TakeOver::OutcomeUnknown, actions),
+            Verdict::Transient(cause) if !fallen.is_head => {
+                self.count_retry(cause);
+                self.read_again_if(read_again, actions);
+            }
             Verdict::Transient(cause) => {
                 self.retry(now_ms, first, cause, failure.message(), actions);
                 self.read_again_if(read_again, actions);
@@ -153,7 +158,11 @@ impl Engine {
     }
 
     pub(super) fn count_retry(&mut self, cause: Cause) {
-        self.retries[cause as usize] += 1;
+        self.count_retries(cause, 1);
+    }
+
+    pub(super) fn count_retries(&mut self, cause: Cause, times: usize) {
+        self.retries[cause as usize] += times as u64;
     }
 
     /// When a head that starts with that commit may be sent, if that is not yet.

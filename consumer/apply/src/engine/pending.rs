@@ -1,8 +1,11 @@
 //! Units that are not committed, in the order of the log.
 //!
-//! Keeps each unit's state, its place in the graph, and the attempt that runs. Every change of
-//! state goes through [`State::after`]. A unit that failed takes away everything sent behind it on
-//! its worker; the graph is then made anew, since units may have been split.
+//! Keeps each unit's state, its place in the graph, and the attempt that runs; here they are formed
+//! and sent, in [`super::outcome`] is what becomes of them. Every change of state goes through
+//! [`State::after`].
+//!
+//! Units are numbered in the order of the log with room between two numbers, so that a unit that is
+//! split keeps its place.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,45 +13,52 @@ use std::sync::Arc;
 use walbraid_schemas::lsn::Lsn;
 
 use super::Config;
+use super::tally::Tally;
 use crate::action::Action;
-use crate::conflict::{ConflictHash, Dependence};
-use crate::coordinator::{self, Commit, OnMissing, Progress};
+use crate::conflict::{Analysis, ConflictHash, Dependence, LANE};
+use crate::coordinator::{self, Commit, OnMissing};
 use crate::dag::Dag;
+use crate::footprint::{self, Footprint, NoOldValues, Scope};
 use crate::mapping::MappingError;
-use crate::scheduler::{Scheduler, WorkerId};
+use crate::scheduler::{Bound, Scheduler, WorkerId};
 use crate::state::{State, Step};
 use crate::unit::{Ending, Extension, Unit, UnitId};
 use crate::window::{GroupLimits, Window};
+
+/// Numbers left free behind each unit, for what it is split into.
+const ID_STRIDE: u64 = 1 << 20;
 
 /// An attempt to apply a unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) worker: WorkerId,
-    /// It was sent as the head: its predecessor's COMMIT had returned.
-    pub(super) as_head: bool,
-    commit_sent: bool,
+    /// When it was sent, everything unfinished before it was on the same worker with its COMMIT on
+    /// the way, or there was nothing: what it finds is a fact once it is the head.
+    pub(super) in_order: bool,
+    pub(super) commit_sent: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) unit: Arc<Unit>,
-    state: State,
+    pub(super) state: State,
+    pub(super) dependence: Dependence,
     pub(super) attempt: Option<Attempt>,
     /// Pieces were sent that are not kept: the unit cannot be sent again as it is.
     pub(super) extended: bool,
     /// The ending that came with an extension.
-    ending: Option<Ending>,
-    size_bytes: usize,
+    pub(super) ending: Option<Ending>,
+    pub(super) size_bytes: usize,
     /// Bytes of extensions that the worker still holds.
     extension_bytes: usize,
 }
 
 impl Entry {
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.unit.is_open() && self.ending.is_none()
     }
 
-    fn enter(&mut self, step: Step) -> bool {
+    pub(super) fn enter(&mut self, step: Step) -> bool {
         match self.state.after(step) {
             Some(state) => {
                 self.state = state;
@@ -57,49 +67,78 @@ impl Entry {
             None => false,
         }
     }
+
+    /// Must find nothing unfinished before it but on its own connection.
+    fn is_alone(&self) -> bool {
+        self.state == State::Serial || self.dependence == Dependence::Barrier
+    }
+}
+
+/// Where everything before a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// There is nothing.
+    Nothing,
+    /// All on one worker, their COMMITs on the way.
+    On(WorkerId),
+    /// Elsewhere, or not sent.
+    Scattered,
+}
+
+impl Before {
+    fn and(self, attempt: Option<Attempt>) -> Self {
+        match (self, attempt) {
+            (Self::Nothing, Some(attempt)) if attempt.commit_sent => Self::On(attempt.worker),
+            (Self::On(worker), Some(attempt))
+                if attempt.commit_sent && attempt.worker == worker =>
+            {
+                self
+            }
+            _ => Self::Scattered,
+        }
+    }
+
+    fn is_in_order_for(self, worker: WorkerId) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::On(other) => other == worker,
+            Self::Scattered => false,
+        }
+    }
 }
 
 /// The next unit that is not sent.
 #[derive(Clone, Debug)]
 pub(super) struct Unsent {
-    pub(super) place: usize,
     pub(super) is_head: bool,
     pub(super) commit_lsn: Lsn,
     pub(super) mapping_error: Option<Arc<MappingError>>,
 }
 
-/// A unit that failed, and is now waiting to run again.
-#[derive(Debug)]
-pub(super) struct Fallen {
-    pub(super) unit: Arc<Unit>,
-    /// What went wrong is a fact (rule 0).
-    pub(super) is_fact: bool,
-    /// It, or one behind it, cannot be sent again from memory.
-    pub(super) must_read_again: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Pending {
-    units: VecDeque<Entry>,
-    hash: ConflictHash,
-    dag: Dag,
-    scheduler: Scheduler,
-    workers: usize,
+    pub(super) units: VecDeque<Entry>,
+    pub(super) hash: ConflictHash,
+    pub(super) dag: Dag,
+    pub(super) scheduler: Scheduler,
+    pub(super) tally: Tally,
     next_id: u64,
-    /// Worker of the newest commit.
-    last_worker: Option<WorkerId>,
+    footprint: Footprint,
+    /// A unit larger than this runs alone.
+    unit_bytes_max: usize,
 }
 
 impl Pending {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             units: VecDeque::new(),
-            hash: ConflictHash::default(),
+            hash: ConflictHash::new(config.conflict_keys_max),
             dag: Dag::default(),
             scheduler: Scheduler::new(config.workers, config.in_flight),
-            workers: config.workers,
+            tally: Tally::default(),
             next_id: 0,
-            last_worker: None,
+            footprint: Footprint::default(),
+            unit_bytes_max: config.in_flight.bytes_max,
         }
     }
 
@@ -108,7 +147,6 @@ impl Pending {
         self.hash.clear();
         self.dag.clear();
         self.scheduler.clear();
-        self.last_worker = None;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -129,10 +167,8 @@ impl Pending {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.units
-            .iter()
-            .filter(|entry| entry.attempt.is_some())
-            .count()
+        let sent = |entry: &&Entry| entry.attempt.is_some();
+        self.units.iter().filter(sent).count()
     }
 
     /// Bytes that stay until further records come: an open unit's that is with its worker.
@@ -147,16 +183,19 @@ impl Pending {
     }
 
     fn bytes(&self, which: impl Fn(&Entry) -> bool) -> usize {
+        let which = |entry: &&Entry| which(entry);
         self.units
             .iter()
-            .filter(|entry| which(entry))
+            .filter(which)
             .map(|entry| entry.size_bytes)
             .sum()
     }
 
     /// A worker holds an extension no longer.
     pub(super) fn consumed(&mut self, unit: UnitId, size_bytes: usize) {
-        if let Some(entry) = self.units.iter_mut().find(|entry| entry.unit.id == unit) {
+        if let Some(place) = self.position(unit)
+            && let Some(entry) = self.units.get_mut(place)
+        {
             entry.extension_bytes = entry.extension_bytes.saturating_sub(size_bytes);
         }
     }
@@ -168,25 +207,31 @@ impl Pending {
             .is_none_or(|worker| worker.run != run)
     }
 
-    fn position(&self, unit: UnitId) -> Option<usize> {
-        self.units.iter().position(|entry| entry.unit.id == unit)
+    pub(super) fn position(&self, unit: UnitId) -> Option<usize> {
+        let place = self.units.partition_point(|entry| entry.unit.id < unit);
+        let found = self.units.get(place)?;
+        (found.unit.id == unit).then_some(place)
     }
 
     /// Makes one unit of what waits, if there is room for one.
     pub(super) fn form(&mut self, window: &mut Window, limits: GroupLimits) -> bool {
+        if window.is_empty() || self.units.back().is_some_and(Entry::is_open) {
+            return false;
+        }
         let room = self.scheduler.room(self.units.len());
-        let waiting = self
-            .units
-            .iter()
-            .filter(|entry| entry.attempt.is_none())
-            .count();
-        let full = room == 0 || waiting >= self.workers.max(1);
-        if full || window.is_empty() || self.units.back().is_some_and(Entry::is_open) {
+        // With several workers, one that depends on nothing is looked for among those ahead.
+        let ahead = match self.scheduler.effective() {
+            1 => 1,
+            _ => usize::MAX,
+        };
+        let waiting = self.units.len() - self.in_flight();
+        if room == 0 || waiting >= ahead {
             return false;
         }
         let transactions = window.take(limits, room);
+        self.next_id += ID_STRIDE;
         let unit = Unit {
-            id: self.next_id(),
+            id: UnitId(self.next_id),
             transactions,
         };
         let entry = self.analyze(Arc::new(unit));
@@ -194,24 +239,24 @@ impl Pending {
         true
     }
 
-    fn next_id(&mut self) -> UnitId {
-        self.next_id += 1;
-        UnitId(self.next_id)
-    }
-
     fn analyze(&mut self, unit: Arc<Unit>) -> Entry {
-        let analysis = self.hash.analyze(&unit);
-        self.dag.add(unit.id, &analysis.predecessors);
+        let Analysis {
+            dependence,
+            predecessors,
+        } = self.depends_on(&unit);
+        self.tally
+            .analyzed(&unit, dependence, &predecessors, &self.footprint);
         let mut entry = Entry {
             size_bytes: unit.size_bytes(),
             unit,
             state: State::Analyzing,
+            dependence,
             attempt: None,
             extended: false,
             ending: None,
             extension_bytes: 0,
         };
-        if analysis.dependence == Dependence::Unknown {
+        if dependence == Dependence::Unknown {
             entry.enter(Step::NothingKnown);
             entry.enter(Step::MadeSerial);
         } else {
@@ -220,75 +265,114 @@ impl Pending {
         entry
     }
 
+    /// With one worker the connection keeps the order, and nobody need know more.
+    fn depends_on(&mut self, unit: &Unit) -> Analysis {
+        let footprint = &mut self.footprint;
+        footprint.clear();
+        let whole = unit.ending().is_some() && unit.size_bytes() <= self.unit_bytes_max;
+        if self.scheduler.effective() == 1 {
+            footprint.touches.push(LANE);
+        } else if whole {
+            for transaction in &unit.transactions {
+                footprint::add(transaction, &mut NoOldValues, footprint);
+            }
+        } else {
+            footprint.scope = Scope::Barrier;
+        }
+        let analysis = self.hash.analyze(unit.id, footprint);
+        self.dag.add(unit.id, &analysis.predecessors);
+        analysis
+    }
+
     /// Makes the graph anew from the units as they are now.
-    fn analyze_again(&mut self) {
+    pub(super) fn analyze_again(&mut self) {
         self.hash.clear();
         self.dag.clear();
-        for entry in &self.units {
-            let analysis = self.hash.analyze(&entry.unit);
-            self.dag.add(entry.unit.id, &analysis.predecessors);
+        self.footprint = Footprint::default();
+        for place in 0..self.units.len() {
+            let unit = Arc::clone(&self.units[place].unit);
+            self.depends_on(&unit);
         }
     }
 
     /// The oldest unit that is not sent.
     pub(super) fn unsent(&self) -> Option<Unsent> {
-        let place = self
-            .units
-            .iter()
-            .position(|entry| entry.attempt.is_none())?;
-        let entry = self.units.get(place)?;
-        let first = entry.unit.transactions.first()?;
-        let mapping_error = first.mapping_error().cloned();
+        let unsent = |entry: &Entry| entry.attempt.is_none();
+        let place = self.units.iter().position(unsent)?;
+        let first = self.units.get(place)?.unit.transactions.first()?;
         Some(Unsent {
-            place,
             is_head: place == 0,
             commit_lsn: first.commit_lsn,
-            mapping_error,
+            mapping_error: first.mapping_error().cloned(),
         })
     }
 
-    /// Sends that unit if a worker may take it.
-    pub(super) fn send(
+    /// Sends what may be sent, oldest first; `head_may` is false while the head pauses.
+    pub(super) fn dispatch(
+        &mut self,
+        head_may: bool,
+        on_missing: OnMissing,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let mut sent = false;
+        let mut before = Before::Nothing;
+        for place in 0..self.units.len() {
+            let Some(entry) = self.units.get(place) else {
+                break;
+            };
+            if entry.attempt.is_none() {
+                if before == Before::Scattered && self.scheduler.is_full() {
+                    break;
+                }
+                let may = place > 0 || head_may;
+                sent |= may && self.send(place, before, on_missing, actions);
+            }
+            before = before.and(self.units.get(place).and_then(|entry| entry.attempt));
+        }
+        sent
+    }
+
+    fn send(
         &mut self,
         place: usize,
+        before: Before,
         on_missing: OnMissing,
         actions: &mut Vec<Action>,
     ) -> bool {
         let Some(entry) = self.units.get(place) else {
             return false;
         };
-        let as_head = place == 0;
-        if entry.state == State::Serial && !as_head {
-            return false;
-        }
-        let size_bytes = entry.size_bytes;
-        let id = entry.unit.id;
-        let sent_to = self.dag.predecessors(id).iter().map(|predecessor| {
-            let before = self
-                .units
-                .iter()
-                .find(|entry| entry.unit.id == *predecessor)?;
-            before.attempt.map(|attempt| attempt.worker)
-        });
-        let Some(worker) = self.scheduler.place(sent_to, size_bytes) else {
+        let (id, size_bytes) = (entry.unit.id, entry.size_bytes);
+        let cannot_be_mapped = entry
+            .unit
+            .transactions
+            .iter()
+            .any(|transaction| transaction.mapping_error().is_some());
+        let bound = match before {
+            _ if cannot_be_mapped => Bound::Nowhere,
+            Before::Nothing => Bound::Free,
+            Before::On(worker) if entry.is_alone() => Bound::To(worker),
+            Before::Scattered if entry.is_alone() => Bound::Nowhere,
+            _ => self.bound(id),
+        };
+        let Some(worker) = self.scheduler.place(bound, size_bytes) else {
             return false;
         };
-        let commit = coordinator::mode(self.workers, on_missing);
-        let Some(pool) = self.scheduler.worker(worker) else {
-            return false;
-        };
-        let Some(entry) = self.units.get_mut(place) else {
+        let in_order = before.is_in_order_for(worker);
+        let commit = coordinator::mode(in_order, on_missing);
+        let commit_sent = commit == Commit::InBurst;
+        let (Some(pool), Some(entry)) = (self.scheduler.worker(worker), self.units.get_mut(place))
+        else {
             return false;
         };
         if !entry.enter(Step::Sent) {
             return false;
         }
-        pool.units.push(id);
-        pool.size_bytes += size_bytes;
+        pool.takes(id, size_bytes, commit_sent);
         entry.attempt = Some(Attempt {
             worker,
-            as_head,
-            commit_sent: commit == Commit::InBurst,
+            in_order,
+            commit_sent,
         });
         let unit = Arc::clone(&entry.unit);
         actions.push(Action::Run {
@@ -298,6 +382,27 @@ impl Pending {
             commit,
         });
         true
+    }
+
+    /// Where a unit's predecessors let it run.
+    fn bound(&self, unit: UnitId) -> Bound {
+        let mut bound = Bound::Free;
+        for edge in self.dag.predecessors(unit) {
+            let attempt = self
+                .position(edge.unit)
+                .and_then(|place| self.units.get(place))
+                .and_then(|before| before.attempt)
+                .filter(|attempt| attempt.commit_sent);
+            let Some(attempt) = attempt else {
+                return Bound::Nowhere;
+            };
+            match bound {
+                Bound::Free => bound = Bound::To(attempt.worker),
+                Bound::To(worker) if worker == attempt.worker => {}
+                _ => return Bound::Nowhere,
+            }
+        }
+        bound
     }
 
     /// Adds a piece to the open unit. None if no unit is open.
@@ -326,153 +431,16 @@ impl Pending {
         Some(())
     }
 
-    /// Takes the open unit away, calling it back from its worker.
-    pub(super) fn drop_open(&mut self, actions: &mut Vec<Action>) {
-        let Some(entry) = self.units.pop_back_if(|entry| entry.is_open()) else {
-            return;
-        };
-        if let Some(attempt) = entry.attempt
-            && let Some(worker) = self.scheduler.worker(attempt.worker)
-        {
-            let unit = entry.unit.id;
-            worker.units.retain(|id| *id != unit);
-            worker.size_bytes -= entry.size_bytes;
-            worker.abandoning = Some(unit);
-            let run = worker.run;
-            actions.push(Action::Abandon {
-                worker: attempt.worker,
-                run,
-                unit,
-            });
-        }
-        self.analyze_again();
-    }
-
-    /// The worker rolled an open unit back.
-    pub(super) fn abandoned(&mut self, worker: WorkerId, run: u64, unit: UnitId) {
-        if let Some(worker) = self.scheduler.worker(worker)
-            && worker.run == run
-            && worker.abandoning == Some(unit)
-        {
-            worker.abandoning = None;
-        }
-    }
-
-    /// The unit's statements are through. False if that cannot be.
-    pub(super) fn counted(&mut self, worker: WorkerId, run: u64, unit: UnitId) -> bool {
-        if self.is_stale(worker, run) || self.is_abandoned(worker, unit) {
-            return true;
-        }
-        let Some(place) = self.position(unit) else {
-            return false;
-        };
-        self.units
-            .get_mut(place)
-            .is_some_and(|entry| entry.enter(Step::Executed))
-    }
-
-    fn is_abandoned(&mut self, worker: WorkerId, unit: UnitId) -> bool {
-        self.scheduler
-            .worker(worker)
-            .is_some_and(|worker| worker.abandoning == Some(unit))
-    }
-
-    /// Lets those commit whose turn it is.
-    pub(super) fn commit_turns(&mut self, actions: &mut Vec<Action>) {
-        let mut before = None;
-        for entry in &mut self.units {
-            if let Some(attempt) = &mut entry.attempt
-                && entry.state == State::CommitWait
-                && !attempt.commit_sent
-                && coordinator::may_commit(attempt.worker, before)
-                && let Some(worker) = self.scheduler.worker(attempt.worker)
-            {
-                attempt.commit_sent = true;
-                let (run, unit) = (worker.run, entry.unit.id);
-                actions.push(Action::Commit {
-                    worker: attempt.worker,
-                    run,
-                    unit,
-                });
-            }
-            before = Some(entry.attempt.map(|attempt| Progress {
-                worker: attempt.worker,
-                commit_sent: attempt.commit_sent,
-            }));
-        }
-    }
-
-    /// The head committed. None if it was not the head, or not whole, or not sent.
-    pub(super) fn committed(
-        &mut self,
-        worker: WorkerId,
-        unit: UnitId,
-    ) -> Option<(Arc<Unit>, Ending)> {
-        let head = self.units.front_mut().filter(|head| head.unit.id == unit)?;
-        let attempt = head.attempt.filter(|attempt| attempt.worker == worker)?;
-        let ending = head.ending.as_ref().or(head.unit.ending()).cloned()?;
-        if !attempt.commit_sent || !head.enter(Step::Committed) {
-            return None;
-        }
-        let head = self.units.pop_front()?;
-        let pool = self.scheduler.worker(worker)?;
-        pool.units.retain(|id| *id != unit);
-        pool.size_bytes -= head.size_bytes;
-        self.hash.committed(unit);
-        self.dag.committed(unit);
-        self.last_worker = Some(worker);
-        Some((head.unit, ending))
-    }
-
-    /// A unit failed on its worker: it and all behind it there are undone. None if the report is
-    /// about nothing that is pending (a unit called back).
-    pub(super) fn failed(&mut self, worker: WorkerId, unit: UnitId) -> Option<Fallen> {
-        let last_worker = self.last_worker;
-        let pool = self.scheduler.worker(worker)?;
-        pool.run += 1;
-        pool.abandoning = None;
-        let from = pool.units.iter().position(|id| *id == unit);
-        let swept = pool.units.split_off(from.unwrap_or(pool.units.len()));
-        let mut must_read_again = false;
-        for entry in &mut self.units {
-            if !swept.contains(&entry.unit.id) {
-                continue;
-            }
-            pool.size_bytes -= entry.size_bytes;
-            must_read_again |= entry.extended;
-            let step = if entry.unit.id == unit {
-                Step::MadeSerial
-            } else {
-                Step::Swept
-            };
-            entry.enter(step);
-            if entry.unit.id != unit {
-                entry.attempt = None;
-            }
-        }
-        let place = self.position(unit)?;
-        let entry = self.units.get_mut(place)?;
-        let attempt = entry.attempt.take()?;
-        let is_fact = place == 0 && (attempt.as_head || last_worker == Some(worker));
-        Some(Fallen {
-            unit: Arc::clone(&entry.unit),
-            is_fact,
-            must_read_again,
-        })
-    }
-
     /// Makes one unit of each transaction of the head, which is not sent.
     pub(super) fn split_head(&mut self) {
         let Some(head) = self.units.pop_front() else {
             return;
         };
-        for transaction in head.unit.transactions.iter().rev() {
-            let id = self.next_id();
-            let unit = Arc::new(Unit {
-                id,
-                transactions: vec![transaction.clone()],
-            });
-            let entry = self.analyze(unit);
+        let UnitId(first) = head.unit.id;
+        for (number, transaction) in head.unit.transactions.iter().enumerate().rev() {
+            let id = UnitId(first + 1 + number as u64);
+            let transactions = vec![transaction.clone()];
+            let entry = self.analyze(Arc::new(Unit { id, transactions }));
             self.units.push_front(entry);
         }
         self.analyze_again();

@@ -3,7 +3,7 @@
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::Notice;
 
-use super::{Engine, Phase};
+use super::{Engine, Phase, Tally};
 use crate::rule::Cause;
 use crate::state::State;
 
@@ -30,6 +30,10 @@ pub struct Status {
     pub units: usize,
     /// Units that are with a worker.
     pub units_in_flight: usize,
+    /// Workers that are given units.
+    pub workers: usize,
+    /// Time that a transaction keeps its connection busy, microseconds, averaged.
+    pub transaction_us: Option<u64>,
     /// State of the head.
     pub head: Option<State>,
     /// Why the producer stopped, as far as the log says so.
@@ -52,6 +56,11 @@ pub struct Waiting {
 }
 
 impl Engine {
+    /// What the analyzer said so far.
+    pub fn tally(&self) -> &Tally {
+        &self.pending.tally
+    }
+
     /// The lane as it is now.
     pub fn status(&self) -> Status {
         let waiting = self.retry.as_ref().map(|retry| Waiting {
@@ -79,6 +88,8 @@ impl Engine {
             buffered_bytes,
             units: self.pending.len(),
             units_in_flight: self.pending.in_flight(),
+            workers: self.pending.scheduler.effective(),
+            transaction_us: self.pace.transaction_us(),
             head: self.pending.head().map(|(_, state)| state),
             notice: self.buffer.notice().cloned(),
             waiting,

@@ -125,6 +125,7 @@ impl Lane {
             run,
             unit: unit.id,
             tag: CommitTag::Commit,
+            busy_us: 0,
         })
     }
 

@@ -208,6 +208,7 @@ fn a_commit_answered_with_rollback_is_no_commit() {
         run,
         unit: unit.id,
         tag,
+        busy_us: 0,
     });
     assert_eq!(take_over(&actions), Some(TakeOver::OutcomeUnknown));
     assert_eq!(lane.engine.status().applied_lsn, Lsn(100));
@@ -295,6 +296,7 @@ fn what_comes_from_a_swept_run_says_nothing() {
         run,
         unit,
         tag,
+        busy_us: 0,
     });
     assert!(stop(&actions).is_none());
     assert_eq!(lane.engine.status().applied_lsn, Lsn(100));
@@ -311,6 +313,7 @@ fn a_commit_out_of_turn_ends_the_process() {
         run,
         unit: UnitId(99),
         tag,
+        busy_us: 0,
     });
     assert_eq!(stop(&actions).unwrap().kind, StopKind::Internal);
 }

@@ -8,6 +8,7 @@ use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::engine::{Config, Engine};
 use walbraid_apply::event::{Event, Record};
 use walbraid_apply::mapping::{MappingError, Target};
+use walbraid_apply::pace::Workers;
 use walbraid_apply::relation::{Relation, RelationKind};
 use walbraid_apply::rule::BackOff;
 use walbraid_apply::scheduler::InFlightLimits;
@@ -68,7 +69,8 @@ impl Consumer {
         };
         let config = Config {
             stream: "shop".to_owned(),
-            workers: profile.workers,
+            workers: Workers::Fixed(profile.workers),
+            conflict_keys_max: 1_000,
             on_missing,
             group: GroupLimits {
                 transactions_max: 1 + random.below(6),
@@ -271,7 +273,8 @@ impl Consumer {
             Action::SeekBack => self.seek_back(),
             Action::PauseFetch => self.paused = true,
             Action::ResumeFetch => self.paused = false,
-            Action::WakeAt { .. } | Action::Report(_) => {}
+            Action::WakeAt { .. } | Action::Report(_) | Action::AskBlocked => {}
+            Action::Connect => panic!("all sessions are open"),
             Action::TakeOver { reason } => self.take_over(reason),
             Action::Stop(stop) => self.stopped = Some(*stop),
         }
@@ -387,6 +390,8 @@ fn name(action: &Action) -> &'static str {
         Action::PauseFetch => "a pause",
         Action::ResumeFetch => "the end of a pause",
         Action::WakeAt { .. } => "an alarm",
+        Action::AskBlocked => "a question",
+        Action::Connect => "another session",
         Action::TakeOver { reason } => reason.reason(),
         Action::Report(_) => "a report",
         Action::Stop(stop) => stop.kind.name(),

@@ -296,6 +296,7 @@ impl Worker {
                     worker: self.id,
                     run: block.run,
                     unit: block.unit,
+                    missing: false,
                 });
             }
             Commit::InBurst => {
@@ -322,6 +323,7 @@ impl Worker {
                 run,
                 unit,
                 tag: CommitTag::RollBack,
+                busy_us: 0,
             });
             return;
         }
@@ -332,6 +334,7 @@ impl Worker {
             run,
             unit,
             tag: CommitTag::Commit,
+            busy_us: 0,
         });
     }
 }

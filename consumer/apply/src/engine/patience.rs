@@ -1,0 +1,73 @@
+//! When the subscriber is asked whether the head waits for a later unit.
+//!
+//! A later unit keeps its locks until its turn comes, and its turn comes after the head's: a head
+//! that waits for such a lock waits for ever, and the server sees no deadlock in it, because what
+//! the later unit waits for is a decision of ours. So a head that takes longer than a moment while
+//! others are in flight makes the engine ask, then again with growing pauses: asking costs the
+//! server little, but it takes every partition of its lock table to answer.
+
+use super::Engine;
+use crate::action::Action;
+use crate::state::State;
+use crate::unit::UnitId;
+
+/// A head may take so long before anybody asks.
+const FIRST_MS: u64 = 10;
+
+/// Pauses between questions double up to this.
+const MOST_MS: u64 = 200;
+
+/// How long the head has been waited for.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    watched: Option<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    unit: UnitId,
+    until_ms: u64,
+    pause_ms: u64,
+}
+
+impl Patience {
+    /// When it ends, if anything is watched.
+    pub(super) fn until_ms(&self) -> Option<u64> {
+        self.watched.as_ref().map(|watched| watched.until_ms)
+    }
+
+    /// True if it is over for this unit.
+    fn is_over(&mut self, unit: UnitId, now_ms: u64) -> bool {
+        let watched = self.watched.take_if(|watched| watched.unit == unit);
+        let watched = self.watched.insert(watched.unwrap_or(Watched {
+            unit,
+            until_ms: now_ms + FIRST_MS,
+            pause_ms: FIRST_MS,
+        }));
+        if now_ms < watched.until_ms {
+            return false;
+        }
+        watched.pause_ms = (watched.pause_ms * 2).min(MOST_MS);
+        watched.until_ms = now_ms + watched.pause_ms;
+        true
+    }
+}
+
+impl Engine {
+    /// Asks who waits for whom, if the head has taken long and a later unit may be why.
+    pub(super) fn ask_blocked(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let mut units = self.pending.units.iter();
+        let head = units
+            .next()
+            .filter(|head| head.attempt.is_some() && head.state == State::Running);
+        let held = units.any(|entry| entry.attempt.is_some_and(|attempt| !attempt.commit_sent));
+        match head.filter(|_| held) {
+            Some(head) => {
+                if self.patience.is_over(head.unit.id, now_ms) {
+                    actions.push(Action::AskBlocked);
+                }
+            }
+            None => self.patience.watched = None,
+        }
+    }
+}

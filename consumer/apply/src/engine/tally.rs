@@ -1,0 +1,41 @@
+//! Counts of what the analyzer said and why: what `explain` shows.
+
+use std::collections::HashMap;
+
+use crate::conflict::{Dependence, Edge};
+use crate::footprint::{Footprint, Scope, SerialReason, SpaceId};
+use crate::unit::Unit;
+
+/// Counts since the engine was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Transactions by the dependence of their unit, in the order of [`Dependence::ALL`].
+    pub transactions: [u64; Dependence::ALL.len()],
+    /// Units that waited for another one because of a key, by the key.
+    pub waits: HashMap<SpaceId, u64>,
+    /// Units that ran alone, or had to be in order for a whole table, by why.
+    pub serial: HashMap<(SpaceId, SerialReason), u64>,
+}
+
+impl Tally {
+    /// A unit was analyzed.
+    pub(super) fn analyzed(
+        &mut self,
+        unit: &Unit,
+        dependence: Dependence,
+        predecessors: &[Edge],
+        footprint: &Footprint,
+    ) {
+        self.transactions[dependence as usize] += unit.transactions.len() as u64;
+        for edge in predecessors {
+            *self.waits.entry(edge.space).or_default() += 1;
+        }
+        for (space, reason) in &footprint.serial {
+            *self.serial.entry((*space, reason.clone())).or_default() += 1;
+        }
+        if let Scope::Lane(reason) = &footprint.scope {
+            let key = (SpaceId(0), reason.clone());
+            *self.serial.entry(key).or_default() += 1;
+        }
+    }
+}
