@@ -24,11 +24,15 @@ mod time;
 mod wait;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use walbraid_schemas::{Stop, StopKind};
 
 use args::{Arguments, Command};
+
+/// How long the end waits for calls that nobody waits for any more.
+const LEFT_BEHIND_MS: u64 = 1_000;
 
 fn main() -> ExitCode {
     let Arguments { command, shared } = Arguments::parse();
@@ -44,6 +48,18 @@ fn main() -> ExitCode {
             return end(format, Err(stop));
         }
     };
+    let code = execute(&runtime, command, &shared, format);
+    // A question to a Kafka that is away may still be waiting for its answer; nobody needs it.
+    runtime.shutdown_timeout(Duration::from_millis(LEFT_BEHIND_MS));
+    code
+}
+
+fn execute(
+    runtime: &tokio::runtime::Runtime,
+    command: Command,
+    shared: &args::Shared,
+    format: args::LogFormat,
+) -> ExitCode {
     let result = match command {
         Command::Demo(options) if options.only.is_none() => runtime
             .block_on(demo::run(&options))

@@ -5,6 +5,7 @@
 //! transaction tells where it ends. Nothing here waits for an answer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use walbraid_apply::coordinator::Commit;
 use walbraid_apply::event::Event;
@@ -42,6 +43,8 @@ impl Worker {
                 .iter()
                 .map(|one| (one.xid, one.commit_lsn))
                 .collect(),
+            begun_at: Instant::now(),
+            busy_us: None,
         });
         self.unsynced();
         self.frame(BEGIN, Step::Begin);
@@ -90,6 +93,23 @@ impl Worker {
     }
 
     fn write_end(&mut self, unit: UnitId, run: u64, commit: Commit, ending: &Ending) {
+        match commit {
+            Commit::InBurst => {
+                self.writing = Writing::Nothing;
+                self.write_commit(ending);
+            }
+            Commit::WhenCounted => {
+                let ending = ending.clone();
+                self.writing = Writing::Held { unit, run, ending };
+                // A long burst may have been answered already.
+                self.count_held();
+            }
+        }
+    }
+
+    /// Where the unit ends, and COMMIT. Both go out together: a unit that waits for its turn, and
+    /// may yet be rolled back, has not touched its origin.
+    pub(crate) fn write_commit(&mut self, ending: &Ending) {
         let position = &ending.position;
         let mut bind = self.session.sender.bind_with(PROGRESS, &[Format::Binary]);
         bind.value(&ending.end_lsn.0.to_be_bytes());
@@ -102,17 +122,7 @@ impl Worker {
         bind.finish();
         self.session.sender.execute(0);
         self.due.push(Step::Progress);
-        match commit {
-            Commit::InBurst => {
-                self.frame(COMMIT, Step::Commit);
-                self.writing = Writing::Nothing;
-            }
-            Commit::WhenCounted => {
-                self.writing = Writing::Held { unit, run };
-                // A long burst may have been answered already.
-                self.count_held();
-            }
-        }
+        self.frame(COMMIT, Step::Commit);
     }
 
     /// Writes a piece's statements; stops where the session has to be mended.
@@ -194,7 +204,7 @@ impl Worker {
         });
     }
 
-    pub(crate) fn frame(&mut self, name: &str, step: Step) {
+    fn frame(&mut self, name: &str, step: Step) {
         self.session
             .sender
             .bind(name, &[], std::iter::empty::<Option<&[u8]>>());

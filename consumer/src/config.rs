@@ -5,17 +5,22 @@
 //! librdkafka holds.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::engine;
+pub use walbraid_apply::pace::Workers;
 use walbraid_apply::rule::BackOff;
 use walbraid_apply::scheduler::InFlightLimits;
 use walbraid_apply::window::GroupLimits;
+pub use walbraid_schemas::registry::Registry;
 use walbraid_wire::ConnectOptions;
 
 pub use crate::flusher::Ack;
+
+/// What a touched key costs in the conflict hash, about; the hash may hold as many as would take a
+/// budget of their own.
+const CONFLICT_KEY_BYTES: usize = 128;
 
 /// Everything a consumer of one stream is told.
 #[derive(Clone, Debug)]
@@ -43,6 +48,31 @@ pub struct Subscriber {
     pub statement_timeout_ms: u64,
     /// Limit of a wait for a lock; 0 for none.
     pub lock_timeout_ms: u64,
+    /// How long the side session may be without an answer; 0 for ever.
+    pub answer_timeout_ms: u64,
+}
+
+impl Subscriber {
+    /// How to reach it for a session that asks what is answered in moments. A worker's session must
+    /// not be lost for a statement that takes long and lets what is sent behind it lie.
+    pub(crate) fn side(&self) -> ConnectOptions {
+        let connect = self.connect.clone();
+        match self.answer_limit() {
+            Some(limit) => connect.with_default_tcp_user_timeout(limit),
+            None => connect,
+        }
+    }
+
+    /// How long the side session may be without an answer.
+    pub(crate) fn answer_limit(&self) -> Option<Duration> {
+        (self.answer_timeout_ms > 0).then(|| Duration::from_millis(self.answer_timeout_ms))
+    }
+
+    /// How long the opening of a worker's session may take, in which it may wait for a lock.
+    pub(crate) fn open_limit(&self) -> Option<Duration> {
+        let limit = self.answer_limit().filter(|_| self.lock_timeout_ms > 0)?;
+        Some(limit + Duration::from_millis(self.lock_timeout_ms))
+    }
 }
 
 /// The log.
@@ -56,37 +86,11 @@ pub struct Kafka {
     pub group_id: Option<String>,
 }
 
-/// Where schemas are read.
-#[derive(Clone)]
-pub struct Registry {
-    /// Base addresses of the registry's Confluent-compatible interface, tried in turn.
-    pub urls: Vec<String>,
-    /// User of HTTP basic authentication.
-    pub user: Option<String>,
-    /// Password of HTTP basic authentication.
-    pub password: Option<String>,
-    /// Certificates to trust beside the system's, in PEM.
-    pub ca_file: Option<PathBuf>,
-    /// Time allowed to one request.
-    pub timeout_ms: u64,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry")
-            .field("urls", &self.urls)
-            .field("user", &self.user)
-            .field("ca_file", &self.ca_file)
-            .field("timeout_ms", &self.timeout_ms)
-            .finish_non_exhaustive()
-    }
-}
-
 /// How transactions are applied.
 #[derive(Clone, Debug)]
 pub struct Apply {
     /// Sessions that apply.
-    pub workers: usize,
+    pub workers: Workers,
     /// Publisher transactions in one target transaction while the lane lags, at most; 1 keeps every
     /// commit of the publisher.
     pub group_transactions_max: usize,
@@ -107,7 +111,7 @@ pub struct Apply {
 impl Default for Apply {
     fn default() -> Self {
         Self {
-            workers: 1,
+            workers: Workers::Fixed(1),
             group_transactions_max: 256,
             on_missing: OnMissing::Skip,
             ack: Ack::Flushed,
@@ -143,6 +147,7 @@ impl Config {
         engine::Config {
             stream: self.stream.clone(),
             workers: apply.workers,
+            conflict_keys_max: apply.memory_bytes / CONFLICT_KEY_BYTES,
             on_missing: apply.on_missing,
             group: GroupLimits {
                 transactions_max: apply.group_transactions_max,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::mpsc;
@@ -41,8 +41,12 @@ const POLL_MS: u64 = 100;
 /// How long a look at one record waits for it.
 const LOOK_MS: u64 = 5_000;
 
-/// How long a question about the log's ends waits.
-const WATERMARKS_MS: u64 = 10_000;
+/// How long a question to Kafka waits in all, and in one piece.
+const QUESTION_MS: u64 = 10_000;
+const PIECE_MS: u64 = 1_000;
+
+/// How often a Kafka that is in trouble is asked whether that is over.
+const ASK_AGAIN_MS: u64 = 1_000;
 
 /// A record of the lane.
 #[derive(Clone, Debug)]
@@ -62,6 +66,8 @@ pub enum Batch {
     OutOfRange,
     /// The client is in trouble; it goes on trying, unless the error is definite.
     Trouble(KafkaError),
+    /// The trouble is over, whether there is something to read or not.
+    Answered,
 }
 
 /// A client that reads one lane.
@@ -119,8 +125,14 @@ impl Reader {
         let stop = CancellationToken::new();
         let thread = tokio::task::spawn_blocking({
             let (consumer, stop) = (Arc::clone(&self.consumer), stop.clone());
+            let (topic, partition) = (self.topic.clone(), self.partition);
             move || {
-                run(&consumer, &stop, &sender);
+                let answers = || {
+                    let piece = Duration::from_millis(PIECE_MS);
+                    let asked = consumer.fetch_watermarks(&topic, partition, piece);
+                    asked.is_ok()
+                };
+                run(&consumer, &stop, &sender, answers);
                 // An error only says that the client has nothing assigned, which is wanted.
                 let _ = consumer.unassign();
             }
@@ -134,30 +146,43 @@ impl Reader {
 
     /// The log's first offset, and the one behind its last.
     pub async fn ends(&self) -> Result<(i64, i64), Failure> {
-        let (consumer, topic, partition) = (
-            Arc::clone(&self.consumer),
-            self.topic.clone(),
-            self.partition,
-        );
-        let wait = Duration::from_millis(WATERMARKS_MS);
-        let asked =
-            tokio::task::spawn_blocking(move || consumer.fetch_watermarks(&topic, partition, wait));
+        let (topic, partition) = (self.topic.clone(), self.partition);
+        self.ask(move |consumer, piece| consumer.fetch_watermarks(&topic, partition, piece))
+            .await
+    }
+
+    /// Asks Kafka in pieces, so that a question that nobody waits for any more soon ends.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl Fn(&BaseConsumer<ReaderContext>, Duration) -> KafkaResult<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let consumer = Arc::clone(&self.consumer);
+        let given_up = CancellationToken::new();
+        let _guard = given_up.clone().drop_guard();
+        let asked = tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
+            loop {
+                let answer = question(&consumer, Duration::from_millis(PIECE_MS));
+                let again = answer.as_ref().is_err_and(is_unanswered)
+                    && began.elapsed() < Duration::from_millis(QUESTION_MS)
+                    && !given_up.is_cancelled();
+                if !again {
+                    return answer;
+                }
+            }
+        });
         Ok(asked.await.unwrap_or(Err(KafkaError::Canceled))?)
     }
 
     /// How many partitions the topic has; 0 when there is no such topic.
     pub async fn partitions(&self) -> Result<usize, Failure> {
-        let (consumer, topic) = (Arc::clone(&self.consumer), self.topic.clone());
-        let wait = Duration::from_millis(WATERMARKS_MS);
-        let asked = tokio::task::spawn_blocking(move || {
-            let metadata = consumer.fetch_metadata(Some(&topic), wait)?;
+        let topic = self.topic.clone();
+        self.ask(move |consumer, piece| {
+            let metadata = consumer.fetch_metadata(Some(&topic), piece)?;
             let found = metadata.topics().iter().find(|one| one.name() == topic);
             Ok(found.map_or(0, |one| one.partitions().len()))
-        });
-        asked
-            .await
-            .unwrap_or(Err(KafkaError::Canceled))
-            .map_err(Failure::from)
+        })
+        .await
     }
 
     /// Finds where to start for a position.
@@ -169,11 +194,14 @@ impl Reader {
         let mut search = Search::new(position.claim_offset, beginning, end, hint);
         let consumer: BaseConsumer<ReaderContext> =
             self.clients.looker().create_with_context(ReaderContext)?;
+        let given_up = CancellationToken::new();
+        let _guard = given_up.clone().drop_guard();
         let looker = Looker {
             consumer,
             topic: self.topic.clone(),
             partition: self.partition,
             end,
+            given_up,
         };
         let search = tokio::task::spawn_blocking(move || {
             loop {
@@ -197,8 +225,10 @@ fn run(
     consumer: &BaseConsumer<ReaderContext>,
     stop: &CancellationToken,
     sender: &mpsc::Sender<Batch>,
+    answers: impl Fn() -> bool,
 ) {
     let wait = Duration::from_millis(POLL_MS);
+    let mut in_trouble_since: Option<Instant> = None;
     while !stop.is_cancelled() {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -224,10 +254,24 @@ fn run(
             }
             next = consumer.poll(Duration::ZERO);
         }
-        if !batch.is_empty() && sender.blocking_send(Batch::Records(batch)).is_err() {
-            return;
+        if !batch.is_empty() {
+            in_trouble_since = None;
+            if sender.blocking_send(Batch::Records(batch)).is_err() {
+                return;
+            }
         }
-        let Some(error) = trouble else { continue };
+        let Some(error) = trouble else {
+            let asks = in_trouble_since
+                .is_some_and(|since| since.elapsed() >= Duration::from_millis(ASK_AGAIN_MS));
+            if asks {
+                in_trouble_since = (!answers()).then(Instant::now);
+                if in_trouble_since.is_none() && sender.blocking_send(Batch::Answered).is_err() {
+                    return;
+                }
+            }
+            continue;
+        };
+        in_trouble_since = Some(Instant::now());
         let out_of_range = is_out_of_range(&error);
         let told = if out_of_range {
             Batch::OutOfRange
@@ -238,6 +282,20 @@ fn run(
             return;
         }
     }
+}
+
+/// Whether a question was not answered in its time, or nobody was there to be asked.
+fn is_unanswered(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::OperationTimedOut
+                | Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::RequestTimedOut
+        )
+    )
 }
 
 fn is_out_of_range(error: &KafkaError) -> bool {
@@ -254,6 +312,8 @@ struct Looker {
     topic: String,
     partition: i32,
     end: i64,
+    /// Nobody waits for the answer any more.
+    given_up: CancellationToken,
 }
 
 impl Looker {
@@ -264,6 +324,9 @@ impl Looker {
         self.consumer.assign(&list)?;
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(LOOK_MS) {
+            if self.given_up.is_cancelled() {
+                return Err(Failure::Shutdown);
+            }
             match self.consumer.poll(Duration::from_millis(POLL_MS)) {
                 Some(Ok(message)) => {
                     let seen = seen(position, &message);

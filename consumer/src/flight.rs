@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use walbraid_apply::failure::Place;
 use walbraid_apply::mapping::Mapped;
@@ -60,6 +61,9 @@ pub(crate) struct Flight {
     pub(crate) missing: Vec<(Missing, Place)>,
     /// For messages: the transactions, each with the number of changes up to its end.
     pub(crate) transactions: Vec<(u32, Lsn)>,
+    pub(crate) begun_at: Instant,
+    /// How long the session was busy with it, once it is through with its statements.
+    pub(crate) busy_us: Option<u64>,
 }
 
 /// Rows that a unit wrote or did not find.
@@ -124,6 +128,16 @@ impl Due {
 }
 
 impl Flight {
+    /// The session is through with the unit's statements: how long it was busy with them, microseconds. It
+    /// was free since then, if that is later than the unit was begun.
+    pub(crate) fn through(&mut self, free_since: &mut Instant) -> u64 {
+        *self.busy_us.get_or_insert_with(|| {
+            let from = self.begun_at.max(*free_since);
+            *free_since = Instant::now();
+            u64::try_from(free_since.duration_since(from).as_micros()).unwrap_or(u64::MAX)
+        })
+    }
+
     /// Takes in the answer to a change's statement; what was missing if that is how it went.
     pub(crate) fn changed(
         &mut self,

@@ -9,6 +9,12 @@
 //! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
 //! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may
 //! mean that the subscriber lost commits.
+//!
+//! It is also who notices a subscriber that is silent: a network that drops everything leaves the
+//! workers' sessions waiting for as long as the system goes on sending, which is many minutes. What
+//! is asked here takes moments, whatever the workers' statements take; so an answer that does not
+//! come within `answer_limit` means that nobody is there. What may take long is not asked in one
+//! piece: a wait for stand-bys is broken off after a while, on the session itself, and begun anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +24,11 @@ use tokio_postgres::types::PgLsn;
 use walbraid_apply::event::Event;
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_schemas::lsn::Lsn;
+use walbraid_schemas::notice::StopKind;
 use walbraid_wire::{ConnectOptions, Sql, sql};
 
 use crate::fence::Ownership;
+use crate::loss::Loss;
 use crate::policy::{Cause, Failure};
 use crate::state::LaneRow;
 
@@ -29,6 +37,9 @@ const ROW_INTERVAL_MS: u64 = 1_000;
 
 /// How often useless rows of progress are deleted.
 const SWEEP_MS: u64 = 10_000;
+
+/// How long synchronous stand-bys are waited for in one piece.
+const STANDBYS_MS: u64 = 5_000;
 
 /// Settings of the side session.
 const SETTINGS: &[(&str, &str)] = &[
@@ -78,12 +89,15 @@ pub(crate) struct Flusher {
     pub(crate) ownership: Ownership,
     pub(crate) ack: Ack,
     pub(crate) interval: Duration,
+    /// How long the subscriber may leave a question without an answer.
+    pub(crate) answer_limit: Option<Duration>,
     /// What is durable.
     pub(crate) flushed: Lsn,
     /// The newest COMMIT that returned; closed when the lane's run ends.
     pub(crate) applied: watch::Receiver<Applied>,
     pub(crate) row: watch::Receiver<LaneRow>,
     pub(crate) events: mpsc::UnboundedSender<Event>,
+    pub(crate) loss: Loss,
     /// Progress below this was deleted.
     pub(crate) swept: Lsn,
     pub(crate) swept_at: Instant,
@@ -93,8 +107,7 @@ impl Flusher {
     /// Works until the lane's run ends, then once more; or until the session is lost.
     pub(crate) async fn run(mut self) {
         if let Err(failure) = self.work().await {
-            let message = failure.into_stop().message;
-            tracing::info!("side session was lost: {message}");
+            self.loss.tell(failure);
             let _ = self.events.send(Event::SessionLost {
                 worker: WorkerId(0),
             });
@@ -108,6 +121,7 @@ impl Flusher {
         let mut rows = tokio::time::interval(Duration::from_millis(ROW_INTERVAL_MS));
         rows.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last = Instant::now();
+        let mut answered = true;
         loop {
             let changed = tokio::select! {
                 changed = self.applied.changed() => Some(changed),
@@ -118,7 +132,7 @@ impl Flusher {
                     if let Some(rest) = self.interval.checked_sub(last.elapsed()) {
                         tokio::time::sleep(rest).await;
                     }
-                    self.acknowledge().await?;
+                    answered = self.acknowledge().await?;
                     last = Instant::now();
                 }
                 Some(Err(_)) => {
@@ -126,6 +140,9 @@ impl Flusher {
                     return self.write_row().await;
                 }
                 None => {
+                    if !answered {
+                        answered = self.acknowledge().await?;
+                    }
                     self.write_row().await?;
                     self.sweep().await?;
                 }
@@ -133,21 +150,21 @@ impl Flusher {
         }
     }
 
-    /// Finds out how far the lane is acknowledged, and says so.
-    async fn acknowledge(&mut self) -> Result<(), Failure> {
+    /// Finds out how far the lane is acknowledged, and says so; false if it is to be asked again.
+    async fn acknowledge(&mut self) -> Result<bool, Failure> {
         let applied = self.applied.borrow_and_update().clone();
         match self.ack {
             Ack::Applied => {
                 let _ = self.events.send(Event::Flushed { lsn: applied.lsn });
-                return Ok(());
+                return Ok(true);
             }
             Ack::Flushed | Ack::Replicated => self.flush(&applied).await?,
         }
-        if self.ack == Ack::Replicated {
-            self.wait_for_standbys().await?;
+        if self.ack == Ack::Replicated && !self.wait_for_standbys().await? {
+            return Ok(false);
         }
         let _ = self.events.send(Event::Flushed { lsn: self.flushed });
-        Ok(())
+        Ok(true)
     }
 
     async fn flush(&mut self, applied: &Applied) -> Result<(), Failure> {
@@ -155,7 +172,9 @@ impl Flusher {
             return Ok(());
         }
         let ask = "SELECT pg_catalog.pg_replication_origin_progress($1, true)";
-        let row = self.sql.query_one(ask, &[&&*applied.origin]).await?;
+        let origin = &*applied.origin;
+        let answer = async { Ok(self.sql.query_one(ask, &[&origin]).await?) };
+        let row = in_time(self.answer_limit, answer).await?;
         if let Some(lsn) = row.try_get::<_, Option<PgLsn>>(0)? {
             // What was sent behind it may have moved the origin already, without being committed.
             self.flushed = self.flushed.max(applied.lsn.min(Lsn(lsn.into())));
@@ -163,20 +182,36 @@ impl Flusher {
         Ok(())
     }
 
-    /// A synchronous commit behind the flushed ones returns when stand-bys have them all.
-    async fn wait_for_standbys(&self) -> Result<(), Failure> {
+    /// A synchronous commit behind the flushed ones returns when stand-bys have them all. False if
+    /// they had not after a while.
+    async fn wait_for_standbys(&self) -> Result<bool, Failure> {
         let Ownership { lane_id, epoch, .. } = self.ownership;
         let commit = format!(
             "BEGIN; SET LOCAL synchronous_commit = on; \
              UPDATE walbraid.lanes SET updated_at = pg_catalog.clock_timestamp() \
              WHERE id = {lane_id} AND epoch = {epoch}; COMMIT"
         );
-        match self.sql.batch_execute(&commit).await.map_err(Failure::from) {
-            Err(Failure::Transient(busy)) if busy.cause == Cause::Lock => {
-                self.sql.batch_execute("ROLLBACK").await?;
-                Ok(())
+        let commit = self.sql.batch_execute(&commit);
+        tokio::pin!(commit);
+        let piece = Duration::from_millis(STANDBYS_MS);
+        let (ended, in_one_piece) = match tokio::time::timeout(piece, &mut commit).await {
+            Ok(ended) => (ended, true),
+            Err(_) => {
+                // The commit stands already; only the wait is broken off.
+                let broken_off = async {
+                    self.sql.cancel_token().cancel().await?;
+                    Ok(commit.await)
+                };
+                (in_time(self.answer_limit, broken_off).await?, false)
             }
-            other => other,
+        };
+        match ended.map_err(Failure::from) {
+            Ok(()) => Ok(in_one_piece),
+            Err(Failure::Transient(busy)) if matches!(busy.cause, Cause::Lock | Cause::Cancel) => {
+                self.sql.batch_execute("ROLLBACK").await?;
+                Ok(false)
+            }
+            Err(other) => Err(other),
         }
     }
 
@@ -188,9 +223,9 @@ impl Flusher {
         }
         let sql = "DELETE FROM walbraid.progress WHERE lane_id = $1 AND end_lsn < $2";
         let below = PgLsn::from(self.flushed.0);
-        self.sql
-            .execute(sql, &[&self.ownership.lane_id, &below])
-            .await?;
+        let lane_id = self.ownership.lane_id;
+        let answer = async { Ok(self.sql.execute(sql, &[&lane_id, &below]).await?) };
+        in_time(self.answer_limit, answer).await?;
         self.swept = self.flushed;
         self.swept_at = Instant::now();
         Ok(())
@@ -202,10 +237,29 @@ impl Flusher {
             self.flush(&applied).await?;
         }
         let row = self.row.borrow().clone();
-        match row.write(&self.sql, &self.ownership, self.flushed).await {
+        let written = row.write(&self.sql, &self.ownership, self.flushed);
+        match in_time(self.answer_limit, written).await {
             // The worker holds the row for the moment of a commit: it is written next time.
             Err(Failure::Transient(busy)) if busy.cause == Cause::Lock => Ok(()),
             other => other,
+        }
+    }
+}
+
+/// The answer, unless the subscriber is silent for too long.
+pub(crate) async fn in_time<T>(
+    limit: Option<Duration>,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let Some(limit) = limit else {
+        return answer.await;
+    };
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let (seconds, kind) = (limit.as_secs_f64(), StopKind::ServerUnreachable);
+            let message = format!("subscriber did not answer for {seconds} s");
+            Err(Failure::transient(Cause::Connection, kind, message))
         }
     }
 }

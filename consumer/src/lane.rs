@@ -74,7 +74,7 @@ impl Lane {
     ) -> Result<Self, Failure> {
         let resolver = Resolver::new(
             Tables::new(&config.registry)?,
-            config.subscriber.connect.clone(),
+            config.subscriber.side(),
             application_name(&config.stream, number, "catalogue"),
             &config.kafka.topic,
             metrics.clone(),
@@ -112,7 +112,7 @@ impl Lane {
                     tracing::info!(lane = self.number, "the lane is taken again: {reason}");
                     continue;
                 }
-                Ok(TenureEnd::SessionLost(reason)) => again(reason),
+                Ok(TenureEnd::SessionLost(reason)) => again(&reason),
                 Err(Failure::Fenced) => again("another consumer took the lane"),
                 Err(Failure::Transient(transient)) => transient,
             };

@@ -19,8 +19,11 @@ pub(crate) enum Mend {
     Error(Box<ServerError>),
     /// No statement could be made, or the counts are wrong: once all that is due was answered.
     Unit(Box<UnitFailure>),
-    /// An open unit is called back: likewise.
-    Abandon,
+    /// A unit is called back: likewise.
+    Abandon {
+        /// What it was doing was cancelled.
+        cancelled: bool,
+    },
 }
 
 impl Worker {
@@ -30,14 +33,14 @@ impl Worker {
             None => false,
             Some(Mend::Error(_)) => true,
             // The units before it are answered first.
-            Some(Mend::Unit(_) | Mend::Abandon) => self.due.is_empty(),
+            Some(Mend::Unit(_) | Mend::Abandon { .. }) => self.due.is_empty(),
         };
         let Some(mend) = self.mending.take_if(|_| ready) else {
             return Ok(false);
         };
         let failed = match mend {
             Mend::Error(_) => self.due.failed(),
-            Mend::Unit(_) | Mend::Abandon => None,
+            Mend::Unit(_) | Mend::Abandon { .. } => None,
         };
         let unknown = self.due.give_up();
         self.session.sender.sync();
@@ -85,7 +88,7 @@ impl Worker {
         let failure = match mend {
             Mend::Unit(failure) => failure,
             Mend::Error(error) => Box::new(server_failure(&error, failed)),
-            Mend::Abandon => return,
+            Mend::Abandon { .. } => return,
         };
         self.called_back = None;
         self.swept = Some(run);

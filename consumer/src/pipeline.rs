@@ -8,11 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use rdkafka::error::KafkaError;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use walbraid_schemas::notice::{Stop, StopKind};
 
@@ -25,6 +27,9 @@ use crate::metrics::Metrics;
 use crate::policy::{Failure, Retry};
 use crate::stream::{self, Stream};
 use crate::{schema, topic};
+
+/// How long a member without a lane waits before it says that it is the stand-by.
+const STANDBY_MS: u64 = 3_000;
 
 /// Runs a consumer until `shutdown`, or until a person must act.
 pub async fn run(
@@ -101,7 +106,7 @@ async fn prepare(config: &Config, shutdown: &CancellationToken) -> Result<Option
 /// Reads, and only reads, what setup has made.
 async fn look(config: &Config) -> Result<Known, Failure> {
     let name = format!("walbraid {} start", config.stream);
-    let sql = flusher::open(&config.subscriber.connect, &name).await?;
+    let sql = flusher::open(&config.subscriber.side(), &name).await?;
     schema::require(&sql).await?;
     let stream = stream::require(&sql, &config.stream).await?;
     let lanes = stream::lanes(&sql, &config.stream).await?;
@@ -138,6 +143,47 @@ fn another_topic(stream: &Stream, topic: &str) -> Stop {
     .hint("Correct kafka.topic, or tear the stream down and set it up anew.")
 }
 
+/// Whether a member without a lane has said that it is the stand-by.
+enum Standby {
+    /// It has a lane.
+    Works,
+    /// It has none since then; the group may be about to give it one.
+    Waits(Instant),
+    /// It has said so.
+    Told,
+}
+
+impl Standby {
+    /// Waits until it is time to say so.
+    async fn is_told(&mut self) {
+        match self {
+            Self::Works => *self = Self::Waits(Instant::now()),
+            Self::Waits(_) | Self::Told => {}
+        }
+        match self {
+            Self::Waits(since) => {
+                tokio::time::sleep_until(*since + Duration::from_millis(STANDBY_MS)).await;
+            }
+            Self::Works | Self::Told => std::future::pending().await,
+        }
+    }
+
+    fn tell(&mut self, stream: &str) {
+        tracing::info!(
+            stream,
+            "this consumer stands by: it waits for a lane to be assigned"
+        );
+        *self = Self::Told;
+    }
+
+    fn works(&mut self, stream: &str) {
+        if matches!(self, Self::Told) {
+            tracing::info!(stream, "this consumer stands by no longer: it takes over");
+        }
+        *self = Self::Works;
+    }
+}
+
 /// A lane that runs.
 struct Running {
     /// Tells it from a life before it that has not ended yet.
@@ -170,9 +216,16 @@ impl Lanes {
         shutdown: &CancellationToken,
     ) -> Result<(), Stop> {
         let mut trouble = Retry::new("being a member of the consumer group");
+        let mut standby = Standby::Waits(Instant::now());
         loop {
+            if !self.running.is_empty() {
+                standby.works(&self.config.stream);
+            }
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
+                () = standby.is_told(), if self.running.is_empty() => {
+                    standby.tell(&self.config.stream);
+                }
                 Some(event) = events.recv() => self.member(event, &mut trouble)?,
                 Some(ended) = self.tasks.join_next() => self.ended(ended)?,
             }

@@ -8,6 +8,7 @@
 //! What goes wrong inside a unit is not judged here alone: the engine's rule says whether it is a
 //! fact (`apply::rule`); this module only says what the SQLSTATE would mean if it were.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -136,13 +137,15 @@ impl From<WireError> for Failure {
                 Self::Definite(stop_of(StopKind::Authentication, &error))
             }
             WireError::Unreachable { .. } | WireError::Closed { .. } => {
-                let stop = stop_of(StopKind::ServerUnreachable, &error);
+                let mut stop = stop_of(StopKind::ServerUnreachable, &error);
+                stop.message = format!("subscriber cannot be reached: {error}");
                 Self::Transient(Transient {
                     cause: Cause::Connection,
                     stop,
                 })
             }
             WireError::Configuration { .. } => Self::Definite(stop_of(StopKind::Usage, &error)),
+            WireError::Protocol(_) => Self::Definite(stop_of(StopKind::Internal, &error)),
             _ => Self::Definite(stop_of(StopKind::ServerUnreachable, &error)),
         }
     }
@@ -163,7 +166,7 @@ impl From<KafkaError> for Failure {
 fn stop_of(kind: StopKind, error: &WireError) -> Stop {
     Stop {
         kind,
-        message: error.to_string(),
+        message: format!("subscriber: {error}"),
         detail: error.detail().map(str::to_owned),
         hint: error.hint().map(str::to_owned),
     }
@@ -173,7 +176,7 @@ fn stop_of(kind: StopKind, error: &WireError) -> Stop {
 pub fn from_server(error: &ServerError) -> Failure {
     let stop = |kind| Stop {
         kind,
-        message: error.message.clone(),
+        message: format!("subscriber: {}", error.message),
         detail: error.detail.clone(),
         hint: error.hint.clone(),
     };
@@ -269,6 +272,23 @@ pub struct Retry {
     what: &'static str,
     tries: u32,
     failing: Option<Failing>,
+    trouble: Trouble,
+}
+
+/// What is tried again just now, for whoever is not the one who tries.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    /// Why it failed last, while it does.
+    pub fn reason(&self) -> Option<String> {
+        let reason = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.clone()
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
 }
 
 #[derive(Debug)]
@@ -280,16 +300,23 @@ struct Failing {
 impl Retry {
     /// Nothing has failed yet.
     pub fn new(what: &'static str) -> Self {
+        Self::seen(what, Trouble::default())
+    }
+
+    /// Nothing has failed yet; what does is seen in `trouble`.
+    pub fn seen(what: &'static str, trouble: Trouble) -> Self {
         Self {
             what,
             tries: 0,
             failing: None,
+            trouble,
         }
     }
 
     /// A try failed: says so if it is the first, and answers how long to wait.
     pub fn failed(&mut self, transient: &Transient) -> Duration {
         let reason = &transient.stop.message;
+        self.trouble.set(Some(reason.clone()));
         match &mut self.failing {
             None => {
                 let cause = transient.cause.name();
@@ -312,6 +339,7 @@ impl Retry {
     /// It worked: says so if it had failed before.
     pub fn worked(&mut self) {
         if let Some(failing) = self.failing.take() {
+            self.trouble.set(None);
             let seconds = failing.since.elapsed().as_secs_f64();
             tracing::info!(
                 tries = self.tries,
@@ -325,6 +353,13 @@ impl Retry {
     /// Why it failed last, while it does.
     pub fn reason(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.reason.as_str())
+    }
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        // Nobody tries any more.
+        self.trouble.set(None);
     }
 }
 

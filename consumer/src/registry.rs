@@ -22,7 +22,7 @@ use walbraid_schemas::table::Table;
 
 use crate::config::Registry;
 use crate::metrics::LaneMetrics;
-use crate::policy::{Cause, Failure, Retry};
+use crate::policy::{Cause, Failure, Retry, Trouble};
 
 /// Tables kept; beyond it all are forgotten and asked for anew.
 const TABLES_MAX: usize = 10_000;
@@ -70,6 +70,7 @@ pub struct Tables {
     settings: SrSettings,
     tables: HashMap<TableRef, Arc<Table>>,
     envelopes: Vec<i32>,
+    trouble: Trouble,
 }
 
 impl Tables {
@@ -79,7 +80,15 @@ impl Tables {
             settings: settings(config)?,
             tables: HashMap::new(),
             envelopes: Vec::new(),
+            trouble: Trouble::default(),
         })
+    }
+
+    /// With the place where it is seen that the registry is waited for.
+    #[must_use]
+    pub fn seen(mut self, trouble: Trouble) -> Self {
+        self.trouble = trouble;
+        self
     }
 
     /// Whether records framed with this id are known to be envelopes.
@@ -140,7 +149,7 @@ impl Tables {
         shutdown: &CancellationToken,
         metrics: &LaneMetrics,
     ) -> Result<String, Failure> {
-        let mut retry = Retry::new("reading a schema from the registry");
+        let mut retry = Retry::seen("reading a schema from the registry", self.trouble.clone());
         let started = Instant::now();
         loop {
             let number = u32::try_from(id).unwrap_or_default();

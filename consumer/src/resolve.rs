@@ -26,7 +26,7 @@ use crate::catalogue;
 use crate::fetch::{self, Batch};
 use crate::flusher;
 use crate::metrics::LaneMetrics;
-use crate::policy::{Failure, Retry};
+use crate::policy::{Failure, Retry, Trouble};
 use crate::registry::Tables;
 
 /// Mappings kept; beyond it all are forgotten and made anew.
@@ -44,6 +44,8 @@ pub(crate) enum Resolved {
     OutOfRange,
     /// The Kafka client is in trouble.
     Trouble(Failure),
+    /// Kafka answers, though there may be nothing to read.
+    Answered,
     /// The next record cannot be used, for good.
     Stop(Stop),
 }
@@ -57,6 +59,8 @@ pub(crate) struct Resolver {
     session: Option<Sql>,
     topic: String,
     metrics: LaneMetrics,
+    /// What is waited for.
+    trouble: Trouble,
 }
 
 impl Resolver {
@@ -67,15 +71,22 @@ impl Resolver {
         topic: &str,
         metrics: LaneMetrics,
     ) -> Self {
+        let trouble = Trouble::default();
         Self {
-            tables,
+            tables: tables.seen(trouble.clone()),
             targets: HashMap::new(),
             options,
             application_name,
             session: None,
             topic: topic.to_owned(),
             metrics,
+            trouble,
         }
+    }
+
+    /// Where it is seen what the resolver waits for.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.clone()
     }
 
     /// Forgets what was read from the subscriber's catalogue.
@@ -120,6 +131,7 @@ impl Resolver {
     async fn resolve(&mut self, batch: Batch, stop: &CancellationToken) -> (Vec<Resolved>, bool) {
         let records = match batch {
             Batch::OutOfRange => return (vec![Resolved::OutOfRange], true),
+            Batch::Answered => return (vec![Resolved::Answered], false),
             Batch::Trouble(error) => {
                 return (vec![Resolved::Trouble(Failure::from(error))], false);
             }
@@ -200,7 +212,7 @@ impl Resolver {
         table: &Table,
         stop: &CancellationToken,
     ) -> Result<Option<Relation>, Failure> {
-        let mut retry = Retry::new("reading the subscriber's catalogue");
+        let mut retry = Retry::seen("reading the subscriber's catalogue", self.trouble.clone());
         loop {
             let read = tokio::select! {
                 read = self.read(table) => read,

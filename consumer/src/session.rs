@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_wire::{
-    ConnectOptions, Connection, Error, Receiver, Sender, ServerVersion, SqlState, Startup,
+    CancelToken, ConnectOptions, Connection, Error, Receiver, Sender, ServerVersion, SqlState,
+    Startup,
 };
 
 use crate::fence::{Ownership, owned_sql, share_sql};
@@ -89,6 +90,10 @@ pub(crate) struct SessionConfig {
 pub(crate) struct Session {
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
+    /// Cancels what runs on it.
+    pub(crate) cancel: CancelToken,
+    /// The server process that serves it.
+    pub(crate) process_id: i32,
     pub(crate) version: ServerVersion,
 }
 
@@ -116,16 +121,23 @@ impl Session {
             let _ = connection.close().await;
             return Err(Failure::Fenced);
         }
-        let take_origin = format!(
-            "SELECT pg_catalog.pg_replication_origin_session_setup('{}')",
-            origin.replace('\'', "''")
+        let origin = origin.replace('\'', "''");
+        let create_origin = format!(
+            "SELECT pg_catalog.pg_replication_origin_create('{origin}') \
+             WHERE pg_catalog.pg_replication_origin_oid('{origin}') IS NULL"
         );
+        connection.simple_query(&create_origin).await?;
+        let take_origin =
+            format!("SELECT pg_catalog.pg_replication_origin_session_setup('{origin}')");
         take(&mut connection, &take_origin).await?;
         let version = connection.server_version();
+        let (cancel, process_id) = (connection.cancel_token(), connection.backend_pid());
         let (receiver, sender) = connection.into_split();
         let mut session = Self {
             receiver,
             sender,
+            cancel,
+            process_id,
             version,
         };
         session.prepare_frame(ownership).await?;

@@ -218,6 +218,9 @@ async fn remove_in_transaction(client: &Client, name: &str) -> Result<bool, Fail
     for lane in lanes(client, name).await? {
         origins(database, &stream, lane).drop_all(client).await?;
     }
+    let progress = "DELETE FROM walbraid.progress USING walbraid.lanes l \
+                    WHERE lane_id = l.id AND l.stream = $1";
+    client.execute(progress, &[&name]).await?;
     client
         .execute("DELETE FROM walbraid.lanes WHERE stream = $1", &[&name])
         .await?;

@@ -34,7 +34,9 @@ use self::bulletin::STATUS_MS;
 use crate::fetch::Reader;
 use crate::flusher::{self, Applied};
 use crate::lane::{Lane, application_name};
-use crate::policy::{Failure, Retry};
+use crate::loss::{Loss, Lost};
+use crate::policy::{Failure, Retry, Trouble};
+use crate::pool::Pool;
 use crate::resolve::{BATCHES_MAX, Resolved, Resolver};
 use crate::seek::{Search, Start};
 use crate::state::LaneRow;
@@ -54,7 +56,7 @@ pub(crate) enum TenureEnd {
     /// The lane is to be taken anew, for a reason that is no trouble.
     Again(&'static str),
     /// The lane is to be taken anew, because its sessions are lost or in doubt.
-    SessionLost(&'static str),
+    SessionLost(String),
     /// A person must act.
     Stopped(Stop),
 }
@@ -62,7 +64,8 @@ pub(crate) enum TenureEnd {
 /// Runs one tenure.
 pub(crate) async fn run(lane: &mut Lane, stop: &CancellationToken) -> Result<TenureEnd, Failure> {
     let side = application_name(&lane.config.stream, lane.number, "side");
-    let connect = flusher::open(&lane.config.subscriber.connect, &side);
+    let options = lane.config.subscriber.side();
+    let connect = flusher::open(&options, &side);
     let sql = tokio::select! {
         sql = connect => sql?,
         () = stop.cancelled() => return Err(Failure::Shutdown),
@@ -102,6 +105,7 @@ struct Reading {
 /// What woke the loop.
 enum Woken {
     Event(Event),
+    Joined(Result<WorkerId, Failure>),
     Resolved(Option<Resolved>),
     Time,
     Stop,
@@ -111,10 +115,9 @@ struct Tenure {
     began: Instant,
     engine: Engine,
     position: Position,
-    workers: Vec<mpsc::UnboundedSender<Order>>,
-    origins: Vec<Arc<str>>,
-    worker_tasks: Vec<JoinHandle<()>>,
+    pool: Pool,
     events: mpsc::UnboundedReceiver<Event>,
+    loss: Loss,
     applied: watch::Sender<Applied>,
     row: watch::Sender<LaneRow>,
     flusher: JoinHandle<()>,
@@ -131,6 +134,8 @@ struct Tenure {
     offset_committed_at: Instant,
     status_at: Instant,
     kafka: Retry,
+    /// What the resolver waits for.
+    resolving: Trouble,
     /// Repetitions by cause that were counted already.
     retries: [u64; Cause::ALL.len()],
     forget_relations: bool,
@@ -203,7 +208,11 @@ impl Tenure {
                 return Ok(end);
             }
             if std::mem::take(&mut self.seek_back) {
-                self.seek_further_back(lane).await?;
+                // What Kafka is asked for there may take long.
+                tokio::select! {
+                    sought = self.seek_further_back(lane) => sought?,
+                    () = stop.cancelled() => return Ok(TenureEnd::Finished),
+                }
                 continue;
             }
             match self.wait(lane, stop).await {
@@ -216,6 +225,7 @@ impl Tenure {
                         self.step(lane, event);
                     }
                 }
+                Woken::Joined(joined) => self.join(lane, joined),
                 Woken::Resolved(Some(resolved)) => self.take_in(lane, resolved).await?,
                 // The resolver ended: what it had to say was said, unless it failed.
                 Woken::Resolved(None) => {
@@ -251,8 +261,21 @@ impl Tenure {
             biased;
             () = stop.cancelled() => Woken::Stop,
             Some(event) = self.events.recv() => Woken::Event(event),
+            joined = self.pool.joined() => Woken::Joined(joined),
             resolved = next => Woken::Resolved(resolved),
             () = tokio::time::sleep(Duration::from_millis(pause)) => Woken::Time,
+        }
+    }
+
+    /// Another worker is there, or could not be had: what is there goes on.
+    fn join(&mut self, lane: &Lane, joined: Result<WorkerId, Failure>) {
+        match joined {
+            Ok(worker) => self.step(lane, Event::Joined { worker }),
+            Err(failure) => {
+                let message = failure.into_stop().message;
+                tracing::warn!(lane = lane.number, "no further worker can join: {message}");
+                self.step(lane, Event::Refused);
+            }
         }
     }
 
@@ -267,6 +290,7 @@ impl Tenure {
                     }
                 }
             }
+            Resolved::Answered => self.kafka.worked(),
             Resolved::OutOfRange => {
                 tracing::info!(
                     lane = lane.number,
@@ -326,7 +350,7 @@ impl Tenure {
                 unit,
                 commit,
             } => {
-                self.order(worker, Order::Run { run, unit, commit });
+                self.pool.order(worker, Order::Run { run, unit, commit });
             }
             Action::Extend {
                 worker,
@@ -334,7 +358,7 @@ impl Tenure {
                 unit,
                 extension,
             } => {
-                self.order(
+                self.pool.order(
                     worker,
                     Order::Extend {
                         run,
@@ -344,11 +368,13 @@ impl Tenure {
                 );
             }
             Action::Commit { worker, run, .. } => {
-                self.order(worker, Order::Commit { run });
+                self.pool.order(worker, Order::Commit { run });
             }
             Action::Abandon { worker, run, unit } => {
-                self.order(worker, Order::Abandon { run, unit });
+                self.pool.order(worker, Order::Abandon { run, unit });
             }
+            Action::AskBlocked => self.pool.ask_blocked(),
+            Action::Connect => self.pool.connect(),
             Action::CommitOffset { offset } => self.offset = Some(offset),
             Action::SeekBack => self.seek_back = true,
             Action::PauseFetch => self.paused = true,
@@ -360,9 +386,8 @@ impl Tenure {
                     TakeOver::ShapeChanged | TakeOver::ReadAgain => {
                         TenureEnd::Again(reason.reason())
                     }
-                    TakeOver::SessionLost | TakeOver::OutcomeUnknown => {
-                        TenureEnd::SessionLost(reason.reason())
-                    }
+                    TakeOver::SessionLost => self.session_lost(reason.reason()),
+                    TakeOver::OutcomeUnknown => TenureEnd::SessionLost(reason.reason().to_owned()),
                 });
             }
             Action::Report(report) => bulletin::log_report(&report),
@@ -370,10 +395,11 @@ impl Tenure {
         }
     }
 
-    fn order(&self, worker: WorkerId, order: Order) {
-        // A worker that is gone has reported its session lost, or the tenure is ending.
-        if let Some(orders) = self.workers.get(worker.0) {
-            let _ = orders.send(order);
+    /// How the tenure ends whose session was lost, for the reason it was lost for.
+    fn session_lost(&self, otherwise: &str) -> TenureEnd {
+        match self.loss.judge(otherwise) {
+            Lost::Session(reason) => TenureEnd::SessionLost(reason),
+            Lost::Broken(stop) => TenureEnd::Stopped(stop),
         }
     }
 }

@@ -37,16 +37,17 @@ use walbraid_apply::coordinator::{Commit, OnMissing};
 use walbraid_apply::event::{CommitTag, Event};
 use walbraid_apply::failure::Failure as UnitFailure;
 use walbraid_apply::scheduler::WorkerId;
-use walbraid_apply::unit::{Extension, Unit, UnitId};
+use walbraid_apply::unit::{Ending, Extension, Unit, UnitId};
 use walbraid_schemas::notice::StopKind;
 use walbraid_wire::{BackendMessage, Command, CommandTag};
 
 use crate::flight::{Due, Flight, Step};
+use crate::loss::Loss;
 use crate::mending::Mend;
 use crate::metrics::LaneMetrics;
 use crate::policy::Failure;
 use crate::prepared::PreparedStatements;
-use crate::session::{COMMIT, Session};
+use crate::session::Session;
 
 /// Quiet time after which Sync is sent.
 const SYNC_IDLE_MS: u64 = 20;
@@ -94,6 +95,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) on_missing: OnMissing,
     pub(crate) truncate_cascade: bool,
     pub(crate) metrics: LaneMetrics,
+    pub(crate) loss: Loss,
 }
 
 /// Where the unit that is being written stands.
@@ -103,8 +105,12 @@ pub(crate) enum Writing {
     Nothing,
     /// Its end is still to come from the log.
     Open { commit: Commit, changes: usize },
-    /// All is sent but COMMIT.
-    Held { unit: UnitId, run: u64 },
+    /// All is sent but where it ends and COMMIT.
+    Held {
+        unit: UnitId,
+        run: u64,
+        ending: Ending,
+    },
 }
 
 /// What an idle worker was woken by.
@@ -133,6 +139,8 @@ pub(crate) struct Worker {
     pub(crate) swept: Option<u64>,
     /// Since when answers came without a ReadyForQuery.
     unsynced_since: Option<Instant>,
+    /// When the session was through with the statements of the unit before.
+    pub(crate) free_since: Instant,
 }
 
 impl Worker {
@@ -158,6 +166,7 @@ impl Worker {
             called_back: None,
             swept: None,
             unsynced_since: None,
+            free_since: Instant::now(),
         }
     }
 
@@ -170,11 +179,7 @@ impl Worker {
                 let _ = sender.close().await;
             }
             Err(failure) => {
-                let message = failure.into_stop().message;
-                tracing::info!(
-                    stream = self.config.stream,
-                    "apply session was lost: {message}"
-                );
+                self.config.loss.tell(failure);
                 self.tell(Event::SessionLost {
                     worker: self.config.id,
                 });
@@ -189,6 +194,7 @@ impl Worker {
             if self.mend().await? {
                 continue;
             }
+            self.cancel_called_back().await;
             if self.nothing_due() && self.drains() {
                 self.sync().await?;
                 continue;
@@ -273,15 +279,17 @@ impl Worker {
         Ok(())
     }
 
-    /// The next order that may be written now. While a COMMIT is held, only it may.
+    /// The next order that may be written now. While a COMMIT is held, only it may, or the call
+    /// back of its unit.
     fn next_order(&mut self) -> Option<Order> {
         while let Ok(order) = self.orders.try_recv() {
             self.accept(order);
         }
         match self.writing {
             Writing::Held { .. } => {
-                let commit = |order: &Order| matches!(order, Order::Commit { .. });
-                let place = self.waiting.iter().position(commit)?;
+                let ends =
+                    |order: &Order| matches!(order, Order::Commit { .. } | Order::Abandon { .. });
+                let place = self.waiting.iter().position(ends)?;
                 self.waiting.remove(place)
             }
             _ => self.waiting.pop_front(),
@@ -297,18 +305,40 @@ impl Worker {
                 extension,
             } => self.write_extension(run, unit, extension).await,
             Order::Commit { .. } => {
-                self.frame(COMMIT, Step::Commit);
-                self.writing = Writing::Nothing;
+                if let Writing::Held { ending, .. } =
+                    std::mem::replace(&mut self.writing, Writing::Nothing)
+                {
+                    self.write_commit(&ending);
+                }
                 Ok(())
             }
             Order::Abandon { run, unit } => {
                 self.called_back = Some((unit, run));
-                self.mending = Some(Mend::Abandon);
+                self.mending = Some(Mend::Abandon { cancelled: false });
                 Ok(())
             }
         }
     }
 
+    /// Cancels the unit that is called back, once it is the one that runs: what it waits for, perhaps
+    /// a lock of a unit whose turn comes later, is not waited for. The server has taken the request
+    /// before anything else is sent, so it cannot end what comes next.
+    async fn cancel_called_back(&mut self) {
+        let Some(Mend::Abandon { cancelled: false }) = self.mending else {
+            return;
+        };
+        let runs = self.called_back.is_some_and(|(unit, _)| {
+            let first = self.flights.front();
+            first.is_some_and(|flight| flight.unit == unit) && !self.due.is_empty()
+        });
+        if runs {
+            self.mending = Some(Mend::Abandon { cancelled: true });
+            // Where the request cannot be made, the statement's own end is waited for.
+            if let Err(error) = self.session.cancel.cancel().await {
+                tracing::debug!(stream = self.config.stream, %error, "cancel request failed");
+            }
+        }
+    }
     pub(crate) async fn send(&mut self) -> Result<(), Failure> {
         self.session
             .sender
@@ -369,16 +399,21 @@ impl Worker {
 
     /// Reports the counts of a unit whose COMMIT is held, once all its answers are there.
     pub(crate) fn count_held(&mut self) {
-        let Writing::Held { unit, run } = self.writing else {
+        let Writing::Held { unit, run, .. } = self.writing else {
             return;
         };
-        let Some(flight) = self.flights.front() else {
-            return;
-        };
-        if !self.due.is_empty() || flight.unit != unit || self.mending.is_some() {
+        if !self.due.is_empty() || self.mending.is_some() {
             return;
         }
+        let Some(flight) = self.flights.front_mut().filter(|one| one.unit == unit) else {
+            return;
+        };
+        if flight.busy_us.is_some() {
+            return;
+        }
+        flight.through(&mut self.free_since);
         let missing = flight.missing.first();
+        let any_missing = flight.missing_count() > 0;
         match (self.config.on_missing, missing) {
             (OnMissing::Error, Some((missing, place))) => {
                 let (missing, place) = (missing.clone(), *place);
@@ -391,14 +426,17 @@ impl Worker {
                 worker: self.config.id,
                 run,
                 unit,
+                missing: any_missing,
             }),
         }
     }
 
     fn committed(&mut self, tag: &CommandTag) {
-        let Some(flight) = self.flights.pop_front() else {
+        let Some(mut flight) = self.flights.pop_front() else {
             return;
         };
+        let busy_us = flight.through(&mut self.free_since);
+        self.free_since = Instant::now();
         let tag = match tag.command {
             Command::Commit => CommitTag::Commit,
             _ => CommitTag::RollBack,
@@ -412,6 +450,7 @@ impl Worker {
             run,
             unit,
             tag,
+            busy_us,
         });
     }
 

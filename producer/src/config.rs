@@ -6,8 +6,9 @@
 //! librdkafka properties pass through; what would break a guarantee is refused in `kafka`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+pub use walbraid_decode::encoder::RECORD_BYTES_MIN;
+pub use walbraid_schemas::Registry;
 use walbraid_wire::ConnectOptions;
 
 /// Everything one producer is told: one stream, one slot, one lane.
@@ -61,32 +62,6 @@ pub struct Kafka {
     pub retention_ms: i64,
 }
 
-/// Where schemas are registered.
-#[derive(Clone)]
-pub struct Registry {
-    /// Base addresses of the registry's Confluent-compatible interface, tried in turn.
-    pub urls: Vec<String>,
-    /// User of HTTP basic authentication.
-    pub user: Option<String>,
-    /// Password of HTTP basic authentication.
-    pub password: Option<String>,
-    /// Certificates to trust beside the system's, in PEM.
-    pub ca_file: Option<PathBuf>,
-    /// Time allowed to one request.
-    pub timeout_ms: u64,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry")
-            .field("urls", &self.urls)
-            .field("user", &self.user)
-            .field("ca_file", &self.ca_file)
-            .field("timeout_ms", &self.timeout_ms)
-            .finish_non_exhaustive()
-    }
-}
-
 /// What bounds memory and records.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -137,18 +112,6 @@ impl Default for Intervals {
             stall_warning_ms: 5_000,
             retry_backoff_max_ms: 10_000,
             shutdown_timeout_ms: 5_000,
-        }
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Registry {
-            urls: Vec::new(),
-            user: None,
-            password: None,
-            ca_file: None,
-            timeout_ms: 10_000,
         }
     }
 }

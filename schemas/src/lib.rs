@@ -17,6 +17,7 @@ pub mod incarnation;
 pub mod lsn;
 pub mod names;
 pub mod notice;
+pub mod registry;
 pub mod row;
 pub mod table;
 pub mod text;
@@ -30,5 +31,6 @@ pub use envelope::{
 pub use incarnation::Incarnation;
 pub use lsn::Lsn;
 pub use notice::{Notice, Stop, StopKind};
+pub use registry::Registry;
 pub use row::Value;
 pub use table::{Carrier, Column, Identity, Table};

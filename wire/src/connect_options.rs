@@ -167,6 +167,12 @@ impl ConnectOptions {
         self
     }
 
+    /// With this limit of sent bytes that nobody acknowledges, unless the connection string had one.
+    pub fn with_default_tcp_user_timeout(mut self, limit: Duration) -> ConnectOptions {
+        self.tcp.user_timeout.get_or_insert(limit);
+        self
+    }
+
     /// The password for a host: given, or found in the password file.
     pub(crate) fn password_for(&self, host: &Host) -> Option<String> {
         if self.password.is_some() {

@@ -128,7 +128,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("subscriber.url", Text, Required, ""),
     key(
         "producer.record_bytes_max",
-        int(4 * KIB, GIB - MIB),
+        int(1, GIB - MIB),
         Optional,
         "bytes",
     ),
@@ -186,7 +186,7 @@ pub(crate) const KEYS: &[Key] = &[
         Default("5000"),
         "ms",
     ),
-    key("consumer.workers", int(1, 1), Default("1"), "sessions"),
+    key("consumer.workers", int(1, 64), Default("1"), "sessions"),
     key(
         "consumer.group",
         int(1, 100_000),
@@ -228,6 +228,12 @@ pub(crate) const KEYS: &[Key] = &[
         "consumer.statement_timeout_ms",
         int(0, DAY_MS),
         Default("0"),
+        "ms",
+    ),
+    key(
+        "consumer.answer_timeout_ms",
+        int(0, DAY_MS),
+        Default("30000"),
         "ms",
     ),
     key(

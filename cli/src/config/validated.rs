@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use walbraid_consumer::config as consumer;
-use walbraid_producer::config as producer;
+use walbraid_producer::config::{self as producer, RECORD_BYTES_MIN};
+use walbraid_schemas::Registry;
 use walbraid_wire::{ConnectOptions, Environment};
 
 use super::Violation;
@@ -18,6 +20,9 @@ use super::kafka::{self, Properties};
 use super::key::{self, Presence};
 use super::typed::{Entry, Raw, Source, Typed};
 use super::value::Value;
+
+/// The shortest time to wait for an answer: the subscriber itself waits a second for a lock.
+const ANSWER_MS_MIN: i64 = 2_000;
 
 /// A configuration that is right as far as it can be known without asking a server.
 #[derive(Debug, Clone)]
@@ -65,7 +70,7 @@ pub(crate) fn validate(typed: Typed, surroundings: &Environment) -> Result<Confi
                     topic: kafka.topic.clone(),
                     group_id: properties.get("group.id").map(str::to_owned),
                 },
-                registry: of_consumer(&registry),
+                registry: registry.clone(),
                 apply,
                 shutdown_timeout_ms,
             },
@@ -81,24 +86,6 @@ pub(crate) fn validate(typed: Typed, surroundings: &Environment) -> Result<Confi
             listen,
         }),
         _ => Err(check.violations),
-    }
-}
-
-/// The consumer reads the schemas where the producer registers them.
-fn of_consumer(registry: &producer::Registry) -> consumer::Registry {
-    let producer::Registry {
-        urls,
-        user,
-        password,
-        ca_file,
-        timeout_ms,
-    } = registry.clone();
-    consumer::Registry {
-        urls,
-        user,
-        password,
-        ca_file,
-        timeout_ms,
     }
 }
 
@@ -125,8 +112,11 @@ impl Check {
     }
 
     fn publisher(&mut self, connect: ConnectOptions) -> producer::Publisher {
+        // Status updates go out all the time; a walsender that is busy lets them lie for hours
+        // before its buffer is full.
+        let silence_ms = self.number("producer.receive_timeout_ms");
         producer::Publisher {
-            connect,
+            connect: connect.with_default_tcp_user_timeout(Duration::from_millis(silence_ms)),
             publications: self.list("publisher.publication"),
             slot: self.text("publisher.slot"),
             failover: self.flag("publisher.failover"),
@@ -180,7 +170,7 @@ impl Check {
         properties
     }
 
-    fn registry(&mut self) -> producer::Registry {
+    fn registry(&mut self) -> Registry {
         let urls = self.list("registry.url");
         if urls
             .iter()
@@ -197,7 +187,7 @@ impl Check {
         }
         let ca_file = self.optional("registry.ca_file").map(Into::into);
         let timeout_ms = self.number("registry.timeout_ms");
-        producer::Registry {
+        Registry {
             urls,
             user,
             password,
@@ -232,12 +222,13 @@ impl Check {
             connect,
             statement_timeout_ms: self.number("consumer.statement_timeout_ms"),
             lock_timeout_ms: self.number("consumer.lock_timeout_ms"),
+            answer_timeout_ms: self.number("consumer.answer_timeout_ms"),
         }
     }
 
     fn apply(&mut self) -> consumer::Apply {
         consumer::Apply {
-            workers: self.number("consumer.workers"),
+            workers: consumer::Workers::Fixed(self.number("consumer.workers")),
             group_transactions_max: self.number("consumer.group"),
             on_missing: match self.text("consumer.on_missing").as_str() {
                 "error" => consumer::OnMissing::Error,
@@ -336,6 +327,24 @@ impl Check {
                 self.refuse(None, message.to_owned(), Some(hint));
             }
             _ => {}
+        }
+        self.record_bytes();
+        let answer_timeout_ms = self.number::<i64>("consumer.answer_timeout_ms");
+        if (1..ANSWER_MS_MIN).contains(&answer_timeout_ms) {
+            let message =
+                format!("key \"consumer.answer_timeout_ms\" is 0 or at least {ANSWER_MS_MIN}");
+            let hint = "A subscriber that is only busy must not be taken for dead.";
+            self.refuse(Some("consumer.answer_timeout_ms"), message, Some(hint));
+        }
+    }
+
+    /// The same bounds as where records are made.
+    fn record_bytes(&mut self) {
+        let name = "producer.record_bytes_max";
+        if self.given(name) && self.number::<usize>(name) < RECORD_BYTES_MIN {
+            let message = format!("key \"{name}\" is at least {RECORD_BYTES_MIN}");
+            let hint = "In smaller records the names of a table alone could fill one.";
+            self.refuse(Some(name), message, Some(hint));
         }
         if self.given("producer.record_bytes_max")
             && self.number::<i64>("producer.record_bytes_max")

@@ -152,8 +152,8 @@ mod tests {
         check("publisher.failover", Raw::Flag(true), Ok(Value::Flag(true)));
         check(
             "consumer.workers",
-            text("2"),
-            Err("key \"consumer.workers\" is 1 in this version, not 2"),
+            text("65"),
+            Err("key \"consumer.workers\" is between 1 and 64 sessions, not 65"),
         );
     }
 }

@@ -1,6 +1,5 @@
 //! What a tenure tells others: the flusher, the lane's row, metrics, the group, the log.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use walbraid_apply::action::Report;
@@ -8,7 +7,7 @@ use walbraid_apply::engine::Status;
 use walbraid_apply::rule::Cause;
 use walbraid_schemas::lsn::Lsn;
 
-use super::{Tenure, TenureEnd};
+use super::Tenure;
 use crate::flusher::Applied;
 use crate::lane::Lane;
 use crate::state::LaneState;
@@ -48,10 +47,9 @@ impl Tenure {
     }
 
     pub(super) fn tell_applied(&self, lsn: Lsn) {
-        let Some(origin) = self.origins.get(self.last_worker.0).map(Arc::clone) else {
-            return;
-        };
-        self.applied.send_replace(Applied { origin, lsn });
+        if let Some(origin) = self.pool.origin(self.last_worker) {
+            self.applied.send_replace(Applied { origin, lsn });
+        }
     }
 
     fn tell_status(&mut self, lane: &Lane, status: &Status) {
@@ -79,24 +77,26 @@ impl Tenure {
             metrics.retried_times(cause.name(), now.saturating_sub(*before));
             *before = *now;
         }
-        let state = match (&status.waiting, self.kafka.reason(), &status.notice) {
-            (Some(waiting), _, _) => LaneState::Retrying {
-                reason: waiting.message.clone(),
-            },
-            (None, Some(reason), _) => LaneState::Retrying {
-                reason: reason.to_owned(),
-            },
-            (None, None, Some(notice)) => LaneState::ProducerStopped(notice.clone()),
-            (None, None, None) => LaneState::Running,
+        let waiting = status
+            .waiting
+            .as_ref()
+            .map(|waiting| waiting.message.clone());
+        let trouble = waiting
+            .or_else(|| self.kafka.reason().map(str::to_owned))
+            .or_else(|| self.resolving.reason());
+        let state = match (trouble, &status.notice) {
+            (Some(reason), _) => LaneState::Retrying { reason },
+            (None, Some(notice)) => LaneState::ProducerStopped(notice.clone()),
+            (None, None) => LaneState::Running,
         };
         self.fill_row(lane, status, Some(state));
     }
 
     /// A worker ends with a report, or it was a panic: then nobody reports.
     fn watch_workers(&mut self) {
-        if self.worker_tasks.iter().any(|task| task.is_finished()) && self.events.is_empty() {
-            self.end
-                .get_or_insert(TenureEnd::SessionLost("a worker ended without a report"));
+        if self.pool.has_ended() && self.events.is_empty() {
+            let end = self.session_lost("a worker ended without a report");
+            self.end.get_or_insert(end);
         }
     }
 

@@ -10,8 +10,9 @@ use crate::lane::Lane;
 use crate::policy::{Cause, Failure};
 use crate::state::LaneState;
 
-/// How long the last flush and the last offset commit may take.
-const LAST_MS: u64 = 10_000;
+/// How long the last flush may take, and the last offset commit: neither is needed for what is right,
+/// and whoever asked for the end waits.
+const LAST_MS: u64 = 3_000;
 
 impl Tenure {
     /// Ends and awaits everything.
@@ -52,14 +53,8 @@ impl Tenure {
 
     /// What is in flight is finished and flushed; the offset behind it is committed.
     async fn finish_in_order(&mut self, lane: &mut Lane, state: LaneState) {
-        self.workers.clear();
-        let limit = lane.config.shutdown_timeout();
-        for mut task in self.worker_tasks.drain(..) {
-            if tokio::time::timeout(limit, &mut task).await.is_err() {
-                tracing::warn!(lane = lane.number, "what was in flight did not end in time");
-                task.abort();
-                let _ = task.await;
-            }
+        if !self.pool.finish(lane.config.shutdown_timeout()).await {
+            tracing::warn!(lane = lane.number, "what was in flight did not end in time");
         }
         self.drain_events(lane);
         let status = self.engine.status();
@@ -102,12 +97,7 @@ impl Tenure {
 
     async fn drop_sessions(&mut self) {
         self.flusher.abort();
-        for task in &self.worker_tasks {
-            task.abort();
-        }
-        for task in self.worker_tasks.drain(..) {
-            let _ = task.await;
-        }
+        self.pool.abort().await;
         let _ = (&mut self.flusher).await;
     }
 }

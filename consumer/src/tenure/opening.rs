@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use walbraid_apply::engine::Engine;
 use walbraid_apply::event::Event;
@@ -20,12 +19,13 @@ use super::Tenure;
 use crate::fence::{self, LaneKey, Taken};
 use crate::fetch::Reader;
 use crate::flusher::{Applied, Flusher};
-use crate::lane::{Lane, application_name};
+use crate::lane::Lane;
+use crate::loss::Loss;
 use crate::policy::{Failure, Retry};
-use crate::session::{Session, SessionConfig};
+use crate::pool::Pool;
+use crate::resolve::Resolver;
 use crate::state::{LaneRow, LaneState};
 use crate::stream;
-use crate::worker::{Order, Worker, WorkerConfig};
 
 /// Takes the lane over.
 pub(super) async fn take(
@@ -85,17 +85,14 @@ impl Tenure {
         taken: &Taken,
     ) -> Result<Self, (Failure, Box<Sql>)> {
         let (tell, events) = mpsc::unbounded_channel();
-        let (opened, reader) = match open(lane, &sql, taken, &tell).await {
+        let loss = Loss::default();
+        let opened = open(lane, taken, (tell.clone(), loss.clone())).await;
+        let (pool, reader) = match opened {
             Ok(opened) => opened,
             Err(failure) => return Err((failure, Box::new(sql))),
         };
-        let Opened {
-            workers,
-            origins,
-            tasks,
-        } = opened;
         let first = Applied {
-            origin: Arc::clone(&origins[0]),
+            origin: pool.origin(WorkerId(0)).unwrap_or_else(|| "".into()),
             lsn: taken.applied_lsn,
         };
         let (applied, applied_seen) = watch::channel(first);
@@ -105,10 +102,12 @@ impl Tenure {
             ownership: taken.ownership,
             ack: lane.config.apply.ack,
             interval: Duration::from_millis(lane.config.apply.flush_interval_ms),
+            answer_limit: lane.config.subscriber.answer_limit(),
             flushed: taken.applied_lsn,
             applied: applied_seen,
             row: row_seen,
             events: tell,
+            loss: loss.clone(),
             swept: Lsn::INVALID,
             swept_at: Instant::now(),
         };
@@ -127,10 +126,9 @@ impl Tenure {
             began: Instant::now(),
             engine,
             position,
-            workers,
-            origins,
-            worker_tasks: tasks,
+            pool,
             events,
+            loss,
             applied,
             row,
             flusher: tokio::spawn(flusher.run()),
@@ -146,6 +144,11 @@ impl Tenure {
             offset_committed_at: Instant::now(),
             status_at: Instant::now(),
             kafka: Retry::new("reading from Kafka"),
+            resolving: lane
+                .resolver
+                .as_ref()
+                .map(Resolver::trouble)
+                .unwrap_or_default(),
             retries: lane.retries,
             forget_relations: false,
             end: None,
@@ -153,56 +156,14 @@ impl Tenure {
     }
 }
 
-/// What a tenure opens before it starts.
-struct Opened {
-    workers: Vec<mpsc::UnboundedSender<Order>>,
-    origins: Vec<Arc<str>>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-/// Opens the reader and all workers' sessions, then starts the workers.
+/// Opens the reader, and the sessions of the workers that are there from the start.
 async fn open(
     lane: &Lane,
-    sql: &Sql,
     taken: &Taken,
-    tell: &mpsc::UnboundedSender<Event>,
-) -> Result<(Opened, Reader), Failure> {
+    report: (mpsc::UnboundedSender<Event>, Loss),
+) -> Result<(Pool, Reader), Failure> {
     let reader = Reader::open(&lane.clients, &lane.config.kafka.topic, lane.partition())?;
-    let names = stream::origins(lane.database_oid, &lane.stream, lane.number);
-    let mut sessions = Vec::new();
-    for number in 0..u32::try_from(lane.config.apply.workers.max(1)).unwrap_or(1) {
-        let origin = names.ensure_worker(sql, number).await?;
-        let config = SessionConfig {
-            options: lane.config.subscriber.connect.clone(),
-            application_name: application_name(
-                &lane.config.stream,
-                lane.number,
-                &format!("worker {number}"),
-            ),
-            statement_timeout_ms: lane.config.subscriber.statement_timeout_ms,
-            lock_timeout_ms: lane.config.subscriber.lock_timeout_ms,
-        };
-        let session = Session::open(&config, &taken.ownership, &origin).await?;
-        sessions.push((session, origin));
-    }
-    let mut opened = Opened {
-        workers: Vec::new(),
-        origins: Vec::new(),
-        tasks: Vec::new(),
-    };
-    for (number, (session, origin)) in sessions.into_iter().enumerate() {
-        let (orders, taken_orders) = mpsc::unbounded_channel();
-        let config = WorkerConfig {
-            id: WorkerId(number),
-            stream: lane.config.stream.clone(),
-            on_missing: lane.config.apply.on_missing,
-            truncate_cascade: lane.config.apply.truncate_cascade,
-            metrics: lane.metrics.clone(),
-        };
-        let worker = Worker::new(config, session, taken_orders, tell.clone());
-        opened.tasks.push(tokio::spawn(worker.run()));
-        opened.workers.push(orders);
-        opened.origins.push(origin.into());
-    }
-    Ok((opened, reader))
+    let workers = lane.config.apply.workers.initial();
+    let pool = Pool::open(lane, taken.ownership, workers, report).await?;
+    Ok((pool, reader))
 }

@@ -11,6 +11,7 @@ use rdkafka::config::ClientConfig;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use walbraid_consumer::config::{Apply, Kafka, Registry as RegistryConfig, Subscriber};
+use walbraid_consumer::metrics::Metrics;
 use walbraid_consumer::status::LaneStatus;
 use walbraid_consumer::stream::{self, Stream};
 use walbraid_consumer::{Config, schema, status};
@@ -96,6 +97,7 @@ impl Bed {
                 connect: ConnectOptions::parse(&self.url, &Environment::empty()).unwrap(),
                 statement_timeout_ms: 0,
                 lock_timeout_ms: 10_000,
+                answer_timeout_ms: 30_000,
             },
             kafka: Kafka {
                 properties: BTreeMap::from([
@@ -123,11 +125,17 @@ impl Bed {
     }
 
     pub(crate) fn consume_with(&self, config: Config) -> Consumer {
+        let metrics = Metrics::new(&self.name, &mut Registry::default());
+        self.consume_counted(config, metrics)
+    }
+
+    /// A consumer that runs, and counts here.
+    pub(crate) fn consume_counted(&self, config: Config, metrics: Metrics) -> Consumer {
         let stop = CancellationToken::new();
         let task = tokio::spawn({
             let stop = stop.clone();
             async move {
-                let end = walbraid_consumer::run(config, &mut Registry::default(), stop).await;
+                let end = walbraid_consumer::run_with(config, metrics, stop).await;
                 if let Err(stop) = &end {
                     println!("{stop}");
                 }

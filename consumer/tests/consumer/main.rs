@@ -11,4 +11,6 @@ mod fence;
 mod log;
 mod member;
 mod misfortune;
+mod proxy;
+mod silence;
 mod trouble;
