@@ -249,6 +249,8 @@ url = "postgres://subscriber/shop"
             "key \"publisher.url\"",
         );
         check("consumer.on_missing=shrug", "skip or error");
+        check("consumer.answer_timeout_ms=1999", "0 or at least 2000");
+        check("producer.record_bytes_max=1024", "at least 16384");
         check("metrics.listen=9187", "key \"metrics.listen\"");
     }
 
@@ -265,6 +267,8 @@ url = "postgres://subscriber/shop"
         check("kafka.compression.codec=zstd");
         check("consumer.on_missing=error");
         check("consumer.group=1");
+        check("consumer.answer_timeout_ms=0");
+        check("producer.record_bytes_max=16384");
         check("metrics.listen=127.0.0.1:0");
         check("metrics.listen=[::1]:9187");
     }

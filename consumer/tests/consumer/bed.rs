@@ -185,6 +185,11 @@ impl Bed {
     pub(crate) async fn done(self) {
         let server = variable("WALBRAID_SUBSCRIBER_URL");
         stream::remove(&self.sql, &self.name).await.unwrap();
+        let left = self.value("SELECT count(*) FROM walbraid.progress").await;
+        assert_eq!(
+            left, "0",
+            "rows of progress stay when the stream is removed"
+        );
         let _ = self.sql.close().await;
         let admin = connect(&server).await;
         admin

@@ -41,9 +41,10 @@ impl Proxy {
         }
     }
 
-    /// The same URL by way of the proxy.
+    /// The same URL by way of the proxy, which has to understand what passes.
     pub(crate) fn url(&self, url: &str) -> String {
-        url.replace(host_and_port(url), &self.address.to_string())
+        let url = url.replace(host_and_port(url), &self.address.to_string());
+        format!("{url}?sslmode=disable")
     }
 
     /// Nothing passes, and nobody is told.
