@@ -89,8 +89,13 @@ pub struct Kafka {
 /// How transactions are applied.
 #[derive(Clone, Debug)]
 pub struct Apply {
-    /// Sessions that apply.
+    /// Sessions that apply a lane.
     pub workers: Workers,
+    /// Sessions that apply, of all lanes of the process.
+    pub workers_total: usize,
+    /// Tables, as `schema.table`, whose triggers and functions are declared to touch nothing that
+    /// conflict keys would have to know of.
+    pub parallel_safe: Vec<String>,
     /// Publisher transactions in one target transaction while the lane lags, at most; 1 keeps every
     /// commit of the publisher.
     pub group_transactions_max: usize,
@@ -112,6 +117,8 @@ impl Default for Apply {
     fn default() -> Self {
         Self {
             workers: Workers::Fixed(1),
+            workers_total: 8,
+            parallel_safe: Vec::new(),
             group_transactions_max: 256,
             on_missing: OnMissing::Skip,
             ack: Ack::Flushed,

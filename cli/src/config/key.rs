@@ -32,6 +32,15 @@ pub(crate) enum Kind {
         /// The largest value allowed.
         max: i64,
     },
+    /// A whole number between two limits, or a word that leaves it to walbraid.
+    IntegerOr {
+        /// The word.
+        word: &'static str,
+        /// The smallest value allowed.
+        min: i64,
+        /// The largest value allowed.
+        max: i64,
+    },
     /// One of some words.
     Choice(&'static [&'static str]),
 }
@@ -63,6 +72,7 @@ const fn int(min: i64, max: i64) -> Kind {
     Integer { min, max }
 }
 
+const WORKERS_MAX: i64 = 64;
 const KIB: i64 = 1 << 10;
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
@@ -186,7 +196,23 @@ pub(crate) const KEYS: &[Key] = &[
         Default("5000"),
         "ms",
     ),
-    key("consumer.workers", int(1, 64), Default("1"), "sessions"),
+    key(
+        "consumer.workers",
+        Kind::IntegerOr {
+            word: "auto",
+            min: 1,
+            max: WORKERS_MAX,
+        },
+        Default("1"),
+        "sessions",
+    ),
+    key(
+        "consumer.workers_total",
+        int(1, WORKERS_MAX),
+        Optional,
+        "sessions",
+    ),
+    key("consumer.parallel_safe", List, Optional, ""),
     key(
         "consumer.group",
         int(1, 100_000),

@@ -21,6 +21,10 @@ use super::key::{self, Presence};
 use super::typed::{Entry, Raw, Source, Typed};
 use super::value::Value;
 
+/// Workers of all lanes of a process, unless told otherwise: two sessions less than the ten
+/// origins that a subscriber lets be in use at a time by its own default.
+const WORKERS_TOTAL: usize = 8;
+
 /// The shortest time to wait for an answer: the subscriber itself waits a second for a lock.
 const ANSWER_MS_MIN: i64 = 2_000;
 
@@ -228,7 +232,9 @@ impl Check {
 
     fn apply(&mut self) -> consumer::Apply {
         consumer::Apply {
-            workers: consumer::Workers::Fixed(self.number("consumer.workers")),
+            workers: self.workers(),
+            workers_total: self.workers_total(),
+            parallel_safe: self.list("consumer.parallel_safe"),
             group_transactions_max: self.number("consumer.group"),
             on_missing: match self.text("consumer.on_missing").as_str() {
                 "error" => consumer::OnMissing::Error,
@@ -243,6 +249,29 @@ impl Check {
             flush_interval_ms: self.number("consumer.flush_interval_ms"),
             memory_bytes: self.number("consumer.memory_bytes"),
             run_idle_timeout_ms: self.number("consumer.run_idle_timeout_ms"),
+        }
+    }
+
+    /// The workers of one lane; "auto" may be as many as there may be in all.
+    fn workers(&mut self) -> consumer::Workers {
+        match self.value("consumer.workers") {
+            Some(Value::Integer(number)) => {
+                consumer::Workers::Fixed(usize::try_from(number).unwrap_or(1))
+            }
+            _ => consumer::Workers::Auto {
+                most: self.workers_total(),
+            },
+        }
+    }
+
+    fn workers_total(&mut self) -> usize {
+        let fixed = match self.value("consumer.workers") {
+            Some(Value::Integer(number)) => usize::try_from(number).unwrap_or(1),
+            _ => 1,
+        };
+        match self.value("consumer.workers_total") {
+            Some(Value::Integer(number)) => usize::try_from(number).unwrap_or(1),
+            _ => fixed.max(WORKERS_TOTAL),
         }
     }
 
@@ -329,6 +358,12 @@ impl Check {
             _ => {}
         }
         self.record_bytes();
+        let workers = self.workers().most();
+        if workers > self.workers_total() {
+            let message = "\"consumer.workers\" is more than \"consumer.workers_total\"".to_owned();
+            let hint = "One lane alone would pass what all lanes may have.";
+            self.refuse(Some("consumer.workers"), message, Some(hint));
+        }
         let answer_timeout_ms = self.number::<i64>("consumer.answer_timeout_ms");
         if (1..ANSWER_MS_MIN).contains(&answer_timeout_ms) {
             let message =

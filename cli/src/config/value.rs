@@ -41,6 +41,11 @@ impl Value {
             (Kind::Integer { min, max }, Raw::Integer(text) | Raw::Text(text)) => {
                 Self::integer(key, min, max, &text)
             }
+            (Kind::IntegerOr { word, .. }, Raw::Text(text)) if text == word => Ok(Self::Text(text)),
+            (Kind::IntegerOr { word, min, max }, Raw::Integer(text) | Raw::Text(text)) => {
+                Self::integer(key, min, max, &text)
+                    .map_err(|error| format!("{error}, or \"{word}\""))
+            }
             (Kind::Choice(words), Raw::Text(text)) => {
                 if words.contains(&text.as_str()) {
                     return Ok(Self::Text(text));
@@ -99,6 +104,7 @@ fn wanted(kind: Kind) -> String {
         Kind::List => "a text or a list of texts".to_owned(),
         Kind::Flag => "true or false".to_owned(),
         Kind::Integer { .. } => "a whole number".to_owned(),
+        Kind::IntegerOr { word, .. } => format!("a whole number or \"{word}\""),
         Kind::Choice(words) => one_of(words),
     }
 }
@@ -153,7 +159,14 @@ mod tests {
         check(
             "consumer.workers",
             text("65"),
-            Err("key \"consumer.workers\" is between 1 and 64 sessions, not 65"),
+            Err("key \"consumer.workers\" is between 1 and 64 sessions, not 65, or \"auto\""),
+        );
+        let auto = Ok(Value::Text("auto".to_owned()));
+        check("consumer.workers", text("auto"), auto);
+        check(
+            "consumer.workers",
+            Raw::Flag(true),
+            Err("key \"consumer.workers\" is a whole number or \"auto\", not true or false"),
         );
     }
 }
