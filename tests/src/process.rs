@@ -1,8 +1,10 @@
 //! The processes under test: the built binary, with what it writes.
 //!
 //! A process that is dropped must have been quiet: a line of level WARN or ERROR that its test did
-//! not expect fails the test.
+//! not expect fails the test. What passes by itself is expected by its name (`trouble`), the one
+//! message of a stop by its exit code.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::{ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::trouble::Trouble;
 use crate::wait::{PATIENCE, until};
 use crate::workspace::walbraid;
 
@@ -33,6 +36,12 @@ impl Outcome {
         let Self { stdout, stderr, .. } = &self;
         assert_eq!(self.code, code, "it wrote:\n{stdout}\n{stderr}");
         self
+    }
+
+    /// Fails the test unless the command ended with `code` and one message; gives the message.
+    pub fn stops(self, code: i32) -> String {
+        let outcome = self.expect(code);
+        message(outcome.stderr.lines())
     }
 }
 
@@ -81,6 +90,7 @@ pub struct Process {
     lines: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
     expected: Vec<String>,
+    troubles: Vec<Trouble>,
 }
 
 impl Process {
@@ -102,7 +112,34 @@ impl Process {
             lines,
             readers,
             expected: Vec::new(),
+            troubles: Vec::new(),
         }
+    }
+
+    /// Lets it tell of these troubles.
+    pub fn expect(&mut self, troubles: &[Trouble]) -> &mut Self {
+        self.troubles.extend(troubles);
+        self
+    }
+
+    /// Waits until every `trouble` it told of is over, and fails the test unless there were that
+    /// many.
+    pub async fn recovers(&self, trouble: Trouble, times: RangeInclusive<usize>) {
+        let what = format!("{} says that it is over: {trouble:?}", self.name);
+        until(&what, PATIENCE, async || {
+            let begun = self.count_lines(|line| trouble.begins(line));
+            let over = self.count_lines(|line| trouble.is_over(line));
+            (begun == over && over >= *times.start()).then_some(())
+        })
+        .await;
+        self.tells(trouble, times);
+    }
+
+    /// Fails the test unless it told of that many; whether they are over is not asked, because
+    /// whose trouble it was may be gone by now.
+    pub fn tells(&self, trouble: Trouble, times: RangeInclusive<usize>) {
+        let begun = self.count_lines(|line| trouble.begins(line));
+        assert!(times.contains(&begun), "{begun} times {trouble:?}");
     }
 
     /// Lets it write lines of level WARN or ERROR that contain `text`.
@@ -123,12 +160,12 @@ impl Process {
 
     /// How many lines contain `text`.
     pub fn count_in_log(&self, text: &str) -> usize {
-        self.lines
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|line| line.contains(text))
-            .count()
+        self.count_lines(|line| line.contains(text))
+    }
+
+    fn count_lines(&self, counts: impl Fn(&str) -> bool) -> usize {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|line| counts(line)).count()
     }
 
     /// Waits until it has written a line that contains `text`.
@@ -156,6 +193,16 @@ impl Process {
             reader.await.unwrap();
         }
         code(status)
+    }
+
+    /// Waits until it has ended by itself with `code` and one message; gives the message.
+    pub async fn stops(&mut self, code: i32) -> String {
+        assert_eq!(self.end().await, code, "{}", self.name);
+        let log = self.log();
+        let message = message(log.iter().map(String::as_str));
+        let primary = message.lines().next().unwrap_or_default();
+        self.expect_in_log(primary);
+        message
     }
 
     /// Whether it still runs.
@@ -195,7 +242,10 @@ impl Process {
     }
 
     fn unexpected(&self) -> Vec<String> {
-        let is_expected = |line: &str| self.expected.iter().any(|text| line.contains(text));
+        let is_expected = |line: &str| {
+            self.expected.iter().any(|text| line.contains(text))
+                || self.troubles.iter().any(|trouble| trouble.begins(line))
+        };
         let lines = self.log();
         lines
             .into_iter()
@@ -206,8 +256,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // Shown for a test that fails, now or later.
+        eprintln!("--- {} wrote:\n{}", self.name, self.log().join("\n"));
         if std::thread::panicking() {
-            eprintln!("--- {} wrote:\n{}", self.name, self.log().join("\n"));
             return;
         }
         let unexpected = self.unexpected();
@@ -218,6 +269,25 @@ impl Drop for Process {
             unexpected.join("\n")
         );
     }
+}
+
+/// The one message with which a command ends, in PostgreSQL's form.
+fn message<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let lines: Vec<&str> = lines.collect();
+    let is_primary = |line: &&&str| line.starts_with("ERROR:  ");
+    assert_eq!(lines.iter().filter(is_primary).count(), 1, "{lines:#?}");
+    let begins = lines.iter().take_while(|line| !is_primary(line)).count();
+    let message = &lines[begins..];
+    assert!(!message[0].ends_with('.'), "{message:#?}");
+    if let Some(rest) = message.get(1) {
+        assert!(
+            ["DETAIL:  ", "HINT:  "]
+                .iter()
+                .any(|part| rest.starts_with(part)),
+            "{message:#?}"
+        );
+    }
+    message.join("\n")
 }
 
 /// Sends a signal, by its name, to a process of this test.
@@ -243,7 +313,7 @@ fn collect(
 }
 
 /// Whether a line of the log, in text or JSON, is a warning or worse.
-fn is_loud(line: &str) -> bool {
+pub(crate) fn is_loud(line: &str) -> bool {
     const LEVELS: [&str; 5] = ["WARN", "WARNING", "ERROR", "FATAL", "PANIC"];
     let word = |word: &str| LEVELS.contains(&word.trim_end_matches(':'));
     line.split_whitespace().take(4).any(word)

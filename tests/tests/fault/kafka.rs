@@ -3,14 +3,17 @@
 use walbraid_tests::bank;
 use walbraid_tests::bed::Bed;
 use walbraid_tests::stack::{Server, Stack};
+use walbraid_tests::trouble::{ACKNOWLEDGEMENT, CARRYING, GROUP, LOG, START};
 
 #[tokio::test]
 async fn kafka_killed_and_back_under_load() {
     let bed = Bed::on(Stack::exclusive().await).await;
     bed.both(bank::SCHEMA).await;
-    let mut pipeline = bed.pipeline().await;
-    pipeline.producer().expect_in_log("");
-    pipeline.consumer().expect_in_log("");
+    let mut config = bed.config();
+    config.set("producer", "stall_warning_ms", 1000);
+    let mut pipeline = bed.pipeline_with(&config).await;
+    pipeline.producer().expect(&[ACKNOWLEDGEMENT]);
+    pipeline.consumer().expect(&[LOG, GROUP]);
     bank::open(&bed.publisher().await).await;
     pipeline.catch_up().await;
     let load = tokio::spawn({
@@ -19,9 +22,14 @@ async fn kafka_killed_and_back_under_load() {
     });
     bed.stack.kill(Server::Kafka).await;
     load.await.unwrap();
+    let warning = "Kafka does not acknowledge records";
+    pipeline.producer().wait_for_log(warning).await;
     bed.stack.start(Server::Kafka).await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.producer().recovers(ACKNOWLEDGEMENT, 1..=1).await;
+    pipeline.consumer().tells(LOG, 1..=1);
+    pipeline.consumer().recovers(GROUP, 0..=1).await;
     pipeline.terminate().await;
 }
 
@@ -30,8 +38,8 @@ async fn nothing_is_confirmed_that_kafka_has_not_acknowledged() {
     let bed = Bed::on(Stack::exclusive().await).await;
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
-    pipeline.producer().expect_in_log("");
-    pipeline.consumer().expect_in_log("");
+    pipeline.producer().expect(&[ACKNOWLEDGEMENT]);
+    pipeline.consumer().expect(&[LOG, GROUP]);
     let publisher = bed.publisher().await;
     publisher.run("INSERT INTO t VALUES (0)").await;
     pipeline.catch_up().await;
@@ -46,10 +54,14 @@ async fn nothing_is_confirmed_that_kafka_has_not_acknowledged() {
     assert!(publisher.holds(&confirmed).await);
     // The transaction that was read and not acknowledged is sent again by another producer.
     pipeline.restart_producer().await;
-    pipeline.producer().expect_in_log("");
+    pipeline.producer().expect(&[CARRYING]);
     bed.stack.start(Server::Kafka).await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    // None where Kafka was back before it was missed.
+    pipeline.producer().recovers(CARRYING, 0..=1).await;
+    pipeline.consumer().tells(LOG, 1..=1);
+    pipeline.consumer().recovers(GROUP, 0..=1).await;
     pipeline.terminate().await;
 }
 
@@ -63,13 +75,15 @@ async fn kafka_down_when_the_processes_start() {
     bed.stack.stop(Server::Kafka).await;
     pipeline.start_producer();
     pipeline.start_consumer();
-    pipeline.producer().expect_in_log("");
-    pipeline.consumer().expect_in_log("");
+    pipeline.producer().expect(&[CARRYING]);
+    pipeline.consumer().expect(&[START]);
     bed.publisher().await.run("INSERT INTO t VALUES (1)").await;
     pipeline.producer().wait_for_log("WARN").await;
     bed.stack.start(Server::Kafka).await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.producer().recovers(CARRYING, 1..=1).await;
+    pipeline.consumer().recovers(START, 0..=1).await;
     pipeline.terminate().await;
 }
 
@@ -82,7 +96,7 @@ async fn a_broker_that_takes_less_than_before_gets_smaller_records_or_a_named_st
         .await;
     let mut pipeline = bed.pipeline().await;
     pipeline.catch_up().await;
-    pipeline.producer().expect_in_log("too large");
+    pipeline.producer().expect(&[CARRYING]);
     bed.topic.configure("max.message.bytes", "20000").await;
     let publisher = bed.publisher().await;
     publisher
@@ -90,13 +104,17 @@ async fn a_broker_that_takes_less_than_before_gets_smaller_records_or_a_named_st
         .await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.producer().recovers(CARRYING, 1..=1).await;
 
     bed.topic.configure("max.message.bytes", "2000").await;
-    pipeline.producer().expect_in_log("too small");
     publisher
         .run(&format!("INSERT INTO t VALUES (2, {NOISE})"))
         .await;
-    assert_eq!(pipeline.producer().end().await, 23);
+    let message = pipeline.producer().stops(23).await;
+    assert!(
+        message.contains("HINT:  Raise") && message.contains("max.message.bytes"),
+        "{message}"
+    );
     pipeline.producer = None;
     bed.topic.configure("max.message.bytes", "1000000").await;
     pipeline.start_producer();

@@ -6,6 +6,7 @@ use walbraid_tests::bank;
 use walbraid_tests::bed::Bed;
 use walbraid_tests::proxy::Proxy;
 use walbraid_tests::session::with_port;
+use walbraid_tests::trouble::{CARRYING, CATALOGUE, LANE};
 
 /// Host and port of a URL of the stack.
 fn authority(url: &str) -> String {
@@ -32,8 +33,8 @@ async fn the_network_to_both_servers_breaks_and_stalls() {
             &with_port(&bed.subscriber_url, to_subscriber.port()),
         );
     let mut pipeline = bed.pipeline_with(&config).await;
-    pipeline.producer().expect_in_log("");
-    pipeline.consumer().expect_in_log("");
+    pipeline.producer().expect(&[CARRYING]);
+    pipeline.consumer().expect(&[LANE, CATALOGUE]);
     bank::open(&bed.publisher().await).await;
     pipeline.catch_up().await;
     for proxy in [&to_publisher, &to_subscriber] {
@@ -51,5 +52,8 @@ async fn the_network_to_both_servers_breaks_and_stalls() {
         pipeline.catch_up().await;
         bed.assert_equal().await;
     }
+    pipeline.producer().recovers(CARRYING, 1..=1).await;
+    pipeline.consumer().recovers(LANE, 1..=1).await;
+    pipeline.consumer().tells(CATALOGUE, 0..=1);
     pipeline.terminate().await;
 }

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use walbraid_tests::bank;
 use walbraid_tests::bed::Bed;
 use walbraid_tests::process::Process;
+use walbraid_tests::trouble::{LANE, SLOT_IN_USE};
 use walbraid_tests::wait::moment;
 use walbraid_tests::watch::Watch;
 
@@ -35,7 +36,7 @@ async fn killed_at_random_moments_under_load() {
                 pipeline.restart_consumer().await;
             }
         }
-        pipeline.producer().expect_in_log("slot");
+        pipeline.producer().expect(&[SLOT_IN_USE]);
     }
     load.await.unwrap();
     pipeline.catch_up().await;
@@ -71,7 +72,7 @@ async fn a_frozen_consumer_wakes_up_as_a_zombie_and_does_no_harm() {
             .await;
     }
     pipeline.catch_up().await;
-    zombie.expect_in_log("");
+    zombie.expect(&[LANE]);
     zombie.resume();
     for n in 50..100 {
         publisher
@@ -81,7 +82,6 @@ async fn a_frozen_consumer_wakes_up_as_a_zombie_and_does_no_harm() {
             .await;
     }
     pipeline.catch_up().await;
-    pipeline.consumer().expect_in_log("");
     bed.assert_equal().await;
     zombie.kill().await;
     publisher.run("INSERT INTO log VALUES (100)").await;
@@ -99,7 +99,7 @@ async fn a_second_producer_does_no_harm() {
     pipeline.catch_up().await;
     // It waits for the slot, which has an owner, and takes over when the owner is gone.
     let mut second = Process::start(&pipeline.config, &["produce"]);
-    second.expect_in_log("slot");
+    second.expect(&[SLOT_IN_USE]);
     let load = tokio::spawn({
         let url = bed.publisher_url.clone();
         async move { bank::load(&url, 1, 2, 200).await }
@@ -132,7 +132,7 @@ async fn killed_in_the_middle_of_a_transaction_of_many_parts() {
             ))
             .await;
         pipeline.restart_producer().await;
-        pipeline.producer().expect_in_log("slot");
+        pipeline.producer().expect(&[SLOT_IN_USE]);
         pipeline.restart_consumer().await;
     }
     pipeline.catch_up().await;

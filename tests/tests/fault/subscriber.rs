@@ -3,21 +3,23 @@
 use walbraid_tests::bank;
 use walbraid_tests::bed::Bed;
 use walbraid_tests::stack::{Server, Stack};
+use walbraid_tests::trouble::{CATALOGUE, LANE, TARGET};
 use walbraid_tests::wait::{PATIENCE, until};
 
 #[tokio::test]
 async fn a_crash_that_takes_back_commits_leaves_neither_hole_nor_double() {
+    const CRASHES: usize = 3;
     let bed = Bed::on(Stack::exclusive().await).await;
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
-    pipeline.consumer().expect_in_log("");
+    pipeline.consumer().expect(&[LANE, CATALOGUE]);
     bank::open(&bed.publisher().await).await;
     pipeline.catch_up().await;
     let load = tokio::spawn({
         let url = bed.publisher_url.clone();
         async move { bank::load(&url, rand::random(), 2, 1000).await }
     });
-    for _ in 0..3 {
+    for _ in 0..CRASHES {
         let applied = "SELECT count(*) FROM transfer";
         let before: u64 = bed.subscriber().await.value(applied).await.parse().unwrap();
         until("the subscriber moves on", PATIENCE, async || {
@@ -31,6 +33,8 @@ async fn a_crash_that_takes_back_commits_leaves_neither_hole_nor_double() {
     load.await.unwrap();
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.consumer().recovers(LANE, 1..=CRASHES).await;
+    pipeline.consumer().tells(CATALOGUE, 0..=CRASHES);
     pipeline.terminate().await;
 }
 
@@ -39,7 +43,7 @@ async fn our_sessions_ended_again_and_again() {
     let bed = Bed::new().await;
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
-    pipeline.consumer().expect_in_log("");
+    pipeline.consumer().expect(&[LANE, CATALOGUE]);
     bank::open(&bed.publisher().await).await;
     pipeline.catch_up().await;
     let load = tokio::spawn({
@@ -47,7 +51,9 @@ async fn our_sessions_ended_again_and_again() {
         async move { bank::load(&url, rand::random(), 2, 600).await }
     });
     let killer = bed.subscriber().await;
+    let mut ended = 0;
     while !load.is_finished() {
+        ended += 1;
         killer
             .run(
                 "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
@@ -64,6 +70,8 @@ async fn our_sessions_ended_again_and_again() {
     load.await.unwrap();
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.consumer().recovers(LANE, 1..=ended).await;
+    pipeline.consumer().tells(CATALOGUE, 0..=ended);
     pipeline.terminate().await;
 }
 
@@ -74,7 +82,7 @@ async fn a_row_locked_by_somebody_else_is_waited_for() {
     let mut config = bed.config();
     config.set("consumer", "lock_timeout_ms", 300);
     let mut pipeline = bed.pipeline_with(&config).await;
-    pipeline.consumer().expect_in_log("");
+    pipeline.consumer().expect(&[TARGET]);
     let publisher = bed.publisher().await;
     publisher.run("INSERT INTO t VALUES (1, 0)").await;
     pipeline.catch_up().await;
@@ -87,6 +95,7 @@ async fn a_row_locked_by_somebody_else_is_waited_for() {
     holder.run("COMMIT").await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.consumer().recovers(TARGET, 1..=1).await;
     pipeline.terminate().await;
 }
 
@@ -97,7 +106,7 @@ async fn a_deadlock_with_somebody_else_is_no_stop() {
     let mut config = bed.config();
     config.set("consumer", "lock_timeout_ms", 0);
     let mut pipeline = bed.pipeline_with(&config).await;
-    pipeline.consumer().expect_in_log("");
+    pipeline.consumer().expect(&[TARGET]);
     let publisher = bed.publisher().await;
     publisher.run("INSERT INTO t VALUES (1, 0), (2, 0)").await;
     pipeline.catch_up().await;
@@ -119,6 +128,7 @@ async fn a_deadlock_with_somebody_else_is_no_stop() {
         .await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
+    pipeline.consumer().recovers(TARGET, 1..=1).await;
     pipeline.terminate().await;
 }
 
