@@ -23,7 +23,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::footprint::{Access, Footprint, Scope, SpaceId, Touch};
+use crate::footprint::{Access, Scope, SpaceId, Touch};
 use crate::unit::UnitId;
 
 /// The key that stands for the whole lane.
@@ -135,10 +135,10 @@ impl ConflictHash {
     }
 
     /// Finds what the unit depends on and enters its keys.
-    pub fn analyze(&mut self, unit: UnitId, footprint: &Footprint) -> Analysis {
-        let fits = self.touches + footprint.touches.len() < self.touches_max;
+    pub fn analyze(&mut self, unit: UnitId, scope: &Scope, touches: &[Touch]) -> Analysis {
+        let fits = self.touches + touches.len() < self.touches_max;
         let mut predecessors = Vec::new();
-        let alone = match &footprint.scope {
+        let alone = match scope {
             Scope::Keys if fits => None,
             Scope::Keys | Scope::Lane(_) => Some(Dependence::Unknown),
             Scope::Barrier => Some(Dependence::Barrier),
@@ -153,7 +153,7 @@ impl ConflictHash {
         };
         self.enter(unit, lane, &mut touched, &mut predecessors);
         if alone.is_none() {
-            for touch in &footprint.touches {
+            for touch in touches {
                 self.enter(unit, *touch, &mut touched, &mut predecessors);
             }
         }
@@ -304,10 +304,9 @@ mod tests {
         let mut hash = ConflictHash::new(1_000);
         let mut last = Vec::new();
         for (number, touches) in units.iter().enumerate() {
-            let mut footprint = Footprint::default();
             let touches = touches.iter().map(|(key, access)| touch(*key, *access));
-            footprint.touches.extend(touches);
-            let analysis = hash.analyze(UnitId(number as u64 + 1), &footprint);
+            let touches: Vec<Touch> = touches.collect();
+            let analysis = hash.analyze(UnitId(number as u64 + 1), &Scope::Keys, &touches);
             last = analysis
                 .predecessors
                 .iter()
@@ -356,15 +355,9 @@ mod tests {
     #[test]
     fn what_stands_alone_waits_for_all_and_all_wait_for_it() {
         let mut hash = ConflictHash::new(1_000);
-        let mut keys = Footprint::default();
-        keys.touches.push(touch(7, Access::Write));
-        let barrier = Footprint {
-            scope: Scope::Barrier,
-            ..Footprint::default()
-        };
-        hash.analyze(UnitId(1), &Footprint::default());
-        hash.analyze(UnitId(2), &keys);
-        let analysis = hash.analyze(UnitId(3), &barrier);
+        hash.analyze(UnitId(1), &Scope::Keys, &[]);
+        hash.analyze(UnitId(2), &Scope::Keys, &[touch(7, Access::Write)]);
+        let analysis = hash.analyze(UnitId(3), &Scope::Barrier, &[]);
         assert_eq!(analysis.dependence, Dependence::Barrier);
         let units = |analysis: &Analysis| -> Vec<u64> {
             analysis
@@ -374,22 +367,21 @@ mod tests {
                 .collect()
         };
         assert_eq!(units(&analysis), [1, 2]);
-        let analysis = hash.analyze(UnitId(4), &Footprint::default());
+        let analysis = hash.analyze(UnitId(4), &Scope::Keys, &[]);
         assert_eq!(analysis.dependence, Dependence::Conflict);
         assert_eq!(units(&analysis), [3]);
         hash.committed(UnitId(3));
-        let analysis = hash.analyze(UnitId(5), &Footprint::default());
+        let analysis = hash.analyze(UnitId(5), &Scope::Keys, &[]);
         assert_eq!(analysis.dependence, Dependence::NoConflict);
     }
 
     #[test]
     fn a_unit_beyond_the_limit_runs_alone() {
         let mut hash = ConflictHash::new(10);
-        let mut many = Footprint::default();
-        let touches = (0..6).map(|key| touch(key + 1, Access::Write));
-        many.touches.extend(touches);
-        let dependence =
-            |hash: &mut ConflictHash, unit| hash.analyze(UnitId(unit), &many).dependence;
+        let many: Vec<Touch> = (1..7).map(|key| touch(key, Access::Write)).collect();
+        let dependence = |hash: &mut ConflictHash, unit| {
+            hash.analyze(UnitId(unit), &Scope::Keys, &many).dependence
+        };
         assert_eq!(dependence(&mut hash, 1), Dependence::NoConflict);
         assert_eq!(dependence(&mut hash, 2), Dependence::Unknown);
         assert!(hash.touches() <= 10);

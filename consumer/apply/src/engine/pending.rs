@@ -18,7 +18,7 @@ use crate::action::Action;
 use crate::conflict::{Analysis, ConflictHash, Dependence, LANE};
 use crate::coordinator::{self, Commit, OnMissing};
 use crate::dag::Dag;
-use crate::footprint::{self, Footprint, NoOldValues, Scope};
+use crate::footprint::{self, Footprint, NoOldValues, Scope, Touch};
 use crate::mapping::MappingError;
 use crate::scheduler::{Bound, Scheduler, WorkerId};
 use crate::state::{State, Step};
@@ -38,11 +38,19 @@ pub(super) struct Attempt {
     pub(super) commit_sent: bool,
 }
 
+/// What a unit touches, kept in case the graph has to be made anew.
+#[derive(Clone, Debug)]
+struct Touches {
+    scope: Scope,
+    keys: Arc<[Touch]>,
+}
+
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) unit: Arc<Unit>,
     pub(super) state: State,
     pub(super) dependence: Dependence,
+    touches: Touches,
     pub(super) attempt: Option<Attempt>,
     /// Pieces were sent that are not kept: the unit cannot be sent again as it is.
     pub(super) extended: bool,
@@ -240,17 +248,25 @@ impl Pending {
     }
 
     fn analyze(&mut self, unit: Arc<Unit>) -> Entry {
+        let touches = self.touches(&unit);
+        let entry = self.entry(unit, touches);
+        self.tally.analyzed(&self.footprint);
+        entry
+    }
+
+    fn entry(&mut self, unit: Arc<Unit>, touches: Touches) -> Entry {
         let Analysis {
             dependence,
             predecessors,
-        } = self.depends_on(&unit);
-        self.tally
-            .analyzed(&unit, dependence, &predecessors, &self.footprint);
+        } = self.hash.analyze(unit.id, &touches.scope, &touches.keys);
+        self.tally.depends(&unit, dependence, &predecessors);
+        self.dag.add(unit.id, &predecessors);
         let mut entry = Entry {
             size_bytes: unit.size_bytes(),
             unit,
             state: State::Analyzing,
             dependence,
+            touches,
             attempt: None,
             extended: false,
             ending: None,
@@ -265,8 +281,9 @@ impl Pending {
         entry
     }
 
-    /// With one worker the connection keeps the order, and nobody need know more.
-    fn depends_on(&mut self, unit: &Unit) -> Analysis {
+    /// What the unit touches. With one worker the connection keeps the order, and nobody need know
+    /// more.
+    fn touches(&mut self, unit: &Unit) -> Touches {
         let footprint = &mut self.footprint;
         footprint.clear();
         let whole = unit.ending().is_some() && unit.size_bytes() <= self.unit_bytes_max;
@@ -279,19 +296,19 @@ impl Pending {
         } else {
             footprint.scope = Scope::Barrier;
         }
-        let analysis = self.hash.analyze(unit.id, footprint);
-        self.dag.add(unit.id, &analysis.predecessors);
-        analysis
+        Touches {
+            scope: footprint.scope.clone(),
+            keys: footprint.touches.as_slice().into(),
+        }
     }
 
     /// Makes the graph anew from the units as they are now.
     pub(super) fn analyze_again(&mut self) {
         self.hash.clear();
         self.dag.clear();
-        self.footprint = Footprint::default();
-        for place in 0..self.units.len() {
-            let unit = Arc::clone(&self.units[place].unit);
-            self.depends_on(&unit);
+        for Entry { unit, touches, .. } in &self.units {
+            let analysis = self.hash.analyze(unit.id, &touches.scope, &touches.keys);
+            self.dag.add(unit.id, &analysis.predecessors);
         }
     }
 
@@ -437,10 +454,12 @@ impl Pending {
             return;
         };
         let UnitId(first) = head.unit.id;
+        // Each may touch what they touched together.
         for (number, transaction) in head.unit.transactions.iter().enumerate().rev() {
             let id = UnitId(first + 1 + number as u64);
             let transactions = vec![transaction.clone()];
-            let entry = self.analyze(Arc::new(Unit { id, transactions }));
+            let unit = Arc::new(Unit { id, transactions });
+            let entry = self.entry(unit, head.touches.clone());
             self.units.push_front(entry);
         }
         self.analyze_again();

@@ -18,24 +18,22 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A unit was analyzed.
-    pub(super) fn analyzed(
-        &mut self,
-        unit: &Unit,
-        dependence: Dependence,
-        predecessors: &[Edge],
-        footprint: &Footprint,
-    ) {
-        self.transactions[dependence as usize] += unit.transactions.len() as u64;
-        for edge in predecessors {
-            *self.waits.entry(edge.space).or_default() += 1;
-        }
+    /// It was found what a unit touches.
+    pub(super) fn analyzed(&mut self, footprint: &Footprint) {
         for (space, reason) in &footprint.serial {
             *self.serial.entry((*space, reason.clone())).or_default() += 1;
         }
         if let Scope::Lane(reason) = &footprint.scope {
             let key = (SpaceId(0), reason.clone());
             *self.serial.entry(key).or_default() += 1;
+        }
+    }
+
+    /// It was found whom a unit depends on.
+    pub(super) fn depends(&mut self, unit: &Unit, dependence: Dependence, predecessors: &[Edge]) {
+        self.transactions[dependence as usize] += unit.transactions.len() as u64;
+        for edge in predecessors {
+            *self.waits.entry(edge.space).or_default() += 1;
         }
     }
 }

@@ -161,10 +161,10 @@ impl Worker {
     ) -> Vec<Event> {
         let held = self.block.as_ref().is_some_and(|block| block.counted);
         let place = if held {
-            // Behind a held COMMIT only that COMMIT may go; a call back only ends an open unit.
-            self.orders
-                .iter()
-                .position(|order| matches!(order, Action::Commit { .. }))
+            // Behind a held COMMIT only that COMMIT may go, or the call back of its unit.
+            let ends =
+                |order: &Action| matches!(order, Action::Commit { .. } | Action::Abandon { .. });
+            self.orders.iter().position(ends)
         } else {
             (!self.orders.is_empty()).then_some(0)
         };
