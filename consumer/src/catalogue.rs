@@ -62,6 +62,7 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
         primary_key,
         replica_identity,
         insert_trigger: class.try_get(2)?,
+        keys: Default::default(),
     }))
 }
 

@@ -271,6 +271,7 @@ fn target() -> Target {
         primary_key: Some(UniqueIndex { columns: vec![key] }),
         replica_identity: None,
         insert_trigger: false,
+        keys: Default::default(),
     };
     Ok(Arc::new(
         Mapped::new(Arc::new(table), Some(Arc::new(relation))).unwrap(),

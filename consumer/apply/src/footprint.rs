@@ -1,7 +1,7 @@
 //! What a transaction touches: its conflict keys, and how it uses each.
 //!
 //! A key is a number of 64 bits; equal keys may be the same thing, different keys are not. Keys are
-//! made from the subscriber's catalogue ([`crate::relation`]) and the values of a change, in a form in
+//! made from the subscriber's catalogue ([`crate::keys`]) and the values of a change, in a form in
 //! which values that are equal to the database are alike.
 //!
 //! Owned here: which keys there are and how they are used. Not owned: who waits for whom because
@@ -10,13 +10,27 @@
 //! It is always right to hash more values alike, to say that a whole table is touched, or that
 //! nothing can be said ([`Scope::Lane`]): each of them only makes units wait.
 
+mod clock;
+mod digest;
+mod draft;
+mod firing;
+mod kind;
+mod nested;
 mod old;
+mod parts;
+mod plan;
 mod reason;
+mod scalar;
+mod trace;
 
 pub use old::{NewRow, NoOldValues, Old, OldValues};
+pub use plan::Plan;
 pub use reason::SerialReason;
 
+use std::collections::HashMap;
 use std::sync::Arc;
+
+use trace::Scratch;
 
 use crate::unit::Transaction;
 
@@ -74,6 +88,13 @@ pub struct Footprint {
     pub scope: Scope,
     /// Tables and indexes of which one key stands for all values, and why.
     pub serial: Vec<(SpaceId, SerialReason)>,
+    /// The table's key that was read last.
+    last_table: Option<u64>,
+    /// The mapping whose shape is known to be its table's.
+    last_mapped: u64,
+    /// By topmost table the signature of its shape.
+    shapes: HashMap<u32, u64>,
+    scratch: Scratch,
 }
 
 impl Footprint {
@@ -82,19 +103,25 @@ impl Footprint {
         self.touches.clear();
         self.scope = Scope::Keys;
         self.serial.clear();
+        self.last_table = None;
     }
 }
 
 /// Adds what the transaction touches.
 pub fn add(transaction: &Transaction, old: &mut dyn OldValues, footprint: &mut Footprint) {
-    if transaction.change_count() > 0 {
-        old.forget();
-        footprint.scope = Scope::Lane(SerialReason::Unmapped);
+    for piece in &transaction.pieces {
+        if piece.mapping_error().is_some() {
+            footprint.scope = Scope::Lane(SerialReason::Unmapped);
+        }
+        for change in piece.changes() {
+            trace::change(change, piece.targets(), old, footprint);
+        }
     }
 }
 
 /// `schema.table`, or `schema.table (index)`; none if no table of the transaction has it.
 pub fn space_name(space: SpaceId, transaction: &Transaction) -> Option<Arc<str>> {
-    let _ = (space, transaction);
-    None
+    let targets = transaction.pieces.iter().flat_map(|piece| piece.targets());
+    let mut mapped = targets.filter_map(|target| target.as_ref().ok());
+    mapped.find_map(|mapped| mapped.conflict().name(space).cloned())
 }

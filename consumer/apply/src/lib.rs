@@ -27,6 +27,7 @@ pub mod event;
 pub mod failure;
 pub mod footprint;
 pub mod frontier;
+pub mod keys;
 pub mod lookup;
 pub mod mapping;
 pub mod missing;

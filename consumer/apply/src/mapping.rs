@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_schemas::table::{Carrier, Table};
 
+use crate::footprint::Plan;
 use crate::lookup::Lookup;
 use crate::quote;
 use crate::relation::{IdentityColumn, Relation, RelationKind};
@@ -54,6 +55,7 @@ pub struct Mapped {
     insert_error: Option<Arc<MappingError>>,
     overrides_identity: bool,
     moves: Moves,
+    conflict: Plan,
     cache: Cache,
 }
 
@@ -181,6 +183,7 @@ impl Mapped {
         } else {
             Moves::Always
         };
+        let conflict = Plan::new(&table, &relation, &columns, &lookup);
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -191,6 +194,7 @@ impl Mapped {
             insert_error,
             overrides_identity,
             moves,
+            conflict,
             cache: Cache::default(),
         })
     }
@@ -233,6 +237,11 @@ impl Mapped {
     /// Whether an UPDATE may have to change an identity column.
     pub fn moves(&self) -> Moves {
         self.moves
+    }
+
+    /// What changes of the table touch.
+    pub fn conflict(&self) -> &Plan {
+        &self.conflict
     }
 
     /// The statement texts made so far.

@@ -6,6 +6,7 @@
 //! Equality operators travel with the shape, schema and all: the apply sessions pin `search_path`,
 //! and an unqualified `=` on an extension's type (citext) would quietly resolve to text's.
 
+use crate::keys::Keys;
 use crate::quote;
 
 /// What kind of relation it is; only the first two can be written to.
@@ -118,6 +119,8 @@ pub struct Relation {
     pub replica_identity: Option<UniqueIndex>,
     /// A BEFORE INSERT row trigger that fires in replica mode exists (it may fill columns).
     pub insert_trigger: bool,
+    /// What conflict keys rest on.
+    pub keys: Keys,
 }
 
 impl Relation {

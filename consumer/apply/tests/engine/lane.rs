@@ -205,6 +205,7 @@ pub(crate) fn mapped() -> Target {
         primary_key: None,
         replica_identity: None,
         insert_trigger: false,
+        keys: Default::default(),
     };
     Ok(Arc::new(
         Mapped::new(Arc::new(table), Some(Arc::new(relation))).unwrap(),

@@ -414,6 +414,7 @@ fn mapped() -> Target {
         primary_key: None,
         replica_identity: None,
         insert_trigger: false,
+        keys: Default::default(),
     };
     let mapped = walbraid_apply::mapping::Mapped::new(Arc::new(table), Some(Arc::new(relation)));
     mapped.map(Arc::new).map_err(Arc::new)
