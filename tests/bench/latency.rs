@@ -3,7 +3,8 @@
 //!
 //! One session commits by the clock; another asks the subscriber for the newest number again and
 //! again. Both sides are on one machine, so one clock measures. What the asking itself costs, a
-//! round trip of about 0.1 ms, is part of the figure.
+//! round trip of about 0.1 ms, is part of the figure. What Kafka alone takes for a record is measured
+//! beside it ([`crate::canary`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use walbraid_tests::bed::Bed;
 
+use crate::canary::Canary;
 use crate::summary::Samples;
 use crate::{native, small};
 
@@ -32,7 +34,9 @@ pub(crate) async fn run(rounds: u32) -> bool {
     for round in 1..=rounds {
         let mut pipeline = bed.pipeline().await;
         pipeline.catch_up().await;
+        let canary = Canary::start(&bed.topic.kafka, PER_SECOND).await;
         let ours = measure(&bed, &mut written).await;
+        let kafka = canary.finish().await;
         pipeline.catch_up().await;
         pipeline.terminate().await;
         pipeline.run(&["teardown"]).await.expect(0);
@@ -41,11 +45,17 @@ pub(crate) async fn run(rounds: u32) -> bool {
         native::enable(&bed).await;
         let theirs = measure(&bed, &mut written).await;
         native::unsubscribe(&bed).await;
-        for (name, figures) in [("walbraid", &ours), ("native", &theirs)] {
+        let figures = [
+            ("walbraid", &ours),
+            ("Kafka alone", &kafka),
+            ("native", &theirs),
+        ];
+        for (name, figures) in figures {
             println!(
-                "round {round}: {name} p50 {:.2} ms, p99 {:.2} ms",
+                "round {round}: {name} p50 {:.2} ms, p99 {:.2} ms, at most {:.0} ms",
                 figures.quantile(0.5),
-                figures.quantile(0.99)
+                figures.quantile(0.99),
+                figures.quantile(1.0)
             );
         }
         middles.push(ours.quantile(0.5));

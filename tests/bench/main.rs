@@ -10,11 +10,13 @@
     reason = "a program whose output is its point"
 )]
 
+mod canary;
 mod drain;
 mod latency;
 mod machine;
 mod memory;
 mod native;
+mod parallel;
 mod restarts;
 mod small;
 mod summary;
@@ -29,11 +31,12 @@ async fn main() -> ExitCode {
         Some("drain") => drain::run(number(1).unwrap_or(3)).await,
         Some("latency") => latency::run(number(1).unwrap_or(3)).await,
         Some("memory") => memory::run(u64::from(number(1).unwrap_or(1_000_000))).await,
+        Some("parallel") => parallel::run(number(1).unwrap_or(3)).await,
         Some("restarts") => restarts::run(number(1).unwrap_or(100)).await,
         _ => {
             eprintln!(
                 "usage: bin/bench drain [ROUNDS] | latency [ROUNDS] | memory [TRANSACTIONS] | \
-                 restarts [TIMES]"
+                 parallel [ROUNDS] | restarts [TIMES]"
             );
             return ExitCode::from(2);
         }
