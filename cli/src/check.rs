@@ -10,13 +10,14 @@ mod tables;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use walbraid_producer::slot;
+use walbraid_producer::{slot, standing};
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::Config;
 use crate::finding::{Finding, Standing};
 use crate::output::{json as print_json, line};
 use crate::session::{self, OrStop};
+use crate::setup;
 use subscriber::SetUp;
 
 /// Checks everything and prints what was found.
@@ -25,13 +26,18 @@ pub(crate) async fn run(config: &Config, json: bool) -> Result<ExitCode, Stop> {
     let mut findings: Vec<Finding> = producer.into_iter().map(Into::into).collect();
     let set_up = subscriber(config, &mut findings).await;
     match set_up {
-        SetUp::Yes => {
-            if let Some(lost) = lost_slot(config).await {
-                findings.retain(|finding| finding.subject != lost.subject);
-                findings.push(lost);
+        SetUp::Yes => match lost_slot(config).await {
+            Some(lost) => replace(&mut findings, lost),
+            None => findings.extend(standing(config).await),
+        },
+        SetUp::Begun => findings.iter_mut().for_each(made_by_setup),
+        SetUp::No => {
+            findings.iter_mut().for_each(made_by_setup);
+            if let Some(foreign) = foreign_slot(config).await {
+                replace(&mut findings, foreign);
             }
         }
-        SetUp::No => findings.iter_mut().for_each(made_by_setup),
+        SetUp::Unknown => findings.iter_mut().for_each(made_by_setup),
     }
     report(&findings, set_up, json);
     let first = findings.iter().find_map(Finding::stop);
@@ -44,7 +50,7 @@ async fn subscriber(config: &Config, findings: &mut Vec<Finding>) -> SetUp {
         Ok(session) => session,
         Err(stop) => {
             findings.push(Finding::error(CONNECTION, stop));
-            return SetUp::No;
+            return SetUp::Unknown;
         }
     };
     findings.push(Finding::good(CONNECTION, ""));
@@ -52,7 +58,7 @@ async fn subscriber(config: &Config, findings: &mut Vec<Finding>) -> SetUp {
         Ok(set_up) => set_up,
         Err(stop) => {
             findings.push(Finding::error("subscriber: rights", stop));
-            SetUp::No
+            SetUp::Unknown
         }
     };
     // A publisher that is away is reported already.
@@ -77,6 +83,32 @@ async fn lost_slot(config: &Config) -> Option<Finding> {
         }
         Err(stop) => Some(Finding::error("publisher: slot", stop)),
     }
+}
+
+/// Where slot and log meet, unless a producer has seen to that already. What cannot be asked is
+/// reported elsewhere.
+async fn standing(config: &Config) -> Option<Finding> {
+    const SUBJECT: &str = "publisher: slot in the log";
+    Some(match standing::look(&config.producer).await.ok()? {
+        None => Finding::good(SUBJECT, ""),
+        Some(stop) => Finding::error(SUBJECT, stop),
+    })
+}
+
+/// A slot of a stream that setup has not begun with is somebody else's.
+async fn foreign_slot(config: &Config) -> Option<Finding> {
+    let publisher = session::publisher(config, "walbraid check").await.ok()?;
+    let name = &config.producer.publisher.slot;
+    slot::inspect(&publisher, name)
+        .await
+        .ok()?
+        .map(|_| Finding::error("publisher: slot", setup::unannounced(name)))
+}
+
+/// In the place of what was found before.
+fn replace(findings: &mut Vec<Finding>, better: Finding) {
+    findings.retain(|finding| finding.subject != better.subject);
+    findings.push(better);
 }
 
 fn made_by_setup(finding: &mut Finding) {

@@ -16,6 +16,7 @@ mod log;
 mod output;
 mod process;
 mod progress;
+mod refusal;
 mod session;
 mod setup;
 mod status;

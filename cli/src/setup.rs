@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use walbraid_consumer::stream::{self, Announced, Stream};
 use walbraid_consumer::{policy::Failure, schema};
-use walbraid_producer::{lane, publisher, slot, topic};
+use walbraid_producer::{lane, publisher, slot, standing, topic};
 use walbraid_schemas::{Incarnation, Lsn, Stop, StopKind};
 use walbraid_wire::replication::SystemIdentity;
 
@@ -132,17 +132,11 @@ impl Setup<'_> {
 
     /// A slot that is there before the stream was announced is not ours.
     async fn refuse_foreign_slot(&self, name: &str) -> Result<(), Stop> {
-        if slot::inspect(self.publisher, name)
-            .await
-            .or_stop("publisher")?
-            .is_none()
-        {
-            return Ok(());
+        let found = slot::inspect(self.publisher, name).await;
+        match found.or_stop("publisher")? {
+            None => Ok(()),
+            Some(_) => Err(unannounced(name)),
         }
-        let message = format!("slot \"{name}\" exists already and was not made by this setup");
-        Err(Stop::new(StopKind::SlotForeign, message)
-            .detail("The subscriber knows no stream of it, so it is not known what was carried.")
-            .hint("Drop the slot if nothing else uses it, or name another one in publisher.slot."))
     }
 
     async fn make(&self, mut stream: Stream, made: &mut Made) -> Result<(), Stop> {
@@ -294,6 +288,9 @@ impl Setup<'_> {
         self.usable(slot.as_ref(), &stream.slot)
             .map_err(|stop| stop.hint(slot::BEGIN_ANEW))?;
         made.say(false, &format!("slot \"{}\"", stream.slot));
+        if let Some(stop) = standing::look(&self.config.producer).await? {
+            return Err(stop);
+        }
         let Stream {
             name,
             start_lsn,
@@ -306,6 +303,14 @@ impl Setup<'_> {
         );
         Ok(())
     }
+}
+
+/// A slot that is there, of a stream that the subscriber does not know.
+pub(crate) fn unannounced(slot: &str) -> Stop {
+    let message = format!("slot \"{slot}\" exists already and was not made by this setup");
+    Stop::new(StopKind::SlotForeign, message)
+        .detail("The subscriber knows no stream of it, so it is not known what was carried.")
+        .hint("Drop the slot if nothing else uses it, or name another one in publisher.slot.")
 }
 
 /// What was made, and whether anything was.

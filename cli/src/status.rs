@@ -6,24 +6,30 @@
 //! names of the JSON form are stable.
 //!
 //! A lane has one state, the first of these that holds: `stopped` (consumer or producer met
-//! something a person must mend), `down` (one of them does not run), then the consumer's own word.
+//! something a person must mend, or a producer would if it were started), `down` (one of them does
+//! not run), `retrying` (the consumer is silent, or what is away is waited for), then the consumer's
+//! own word.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tokio_postgres::types::PgLsn;
 use walbraid_consumer::policy::Failure;
 use walbraid_consumer::status::{self, LaneStatus};
-use walbraid_consumer::{fence, schema, stream};
+use walbraid_consumer::{holder, schema, stream};
 use walbraid_producer::lane;
 use walbraid_producer::slot::{self, Slot};
-use walbraid_schemas::{Body, Lsn, Notice, Stop};
+use walbraid_schemas::{Body, Envelope, Lsn, Notice, Stop};
 
 use crate::config::Config;
 use crate::output::{json as print_json, line};
 use crate::progress;
-use crate::session::{self, OrStop, Session};
+use crate::refusal;
+use crate::session::{self, OrStop};
 use crate::time;
+
+/// A row that is older is not the word of a consumer that is well: it writes one every second.
+const UNHEARD_MS: u64 = 15_000;
 
 /// A lane and all that is known of it.
 #[derive(Debug, Clone)]
@@ -32,6 +38,10 @@ struct Lane {
     consumer: Runs,
     producer: Runs,
     notice: Option<Notice>,
+    /// What a producer would not start for, where none runs.
+    refusal: Option<Stop>,
+    /// Why Kafka or the registry cannot be asked from here.
+    away: Option<String>,
     published_lsn: Option<Lsn>,
     confirmed_lsn: Option<Lsn>,
     /// Where the publisher's WAL is, and its clock.
@@ -100,6 +110,9 @@ async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
             None
         }
     };
+    let holders = holder::holders(&subscriber, &stream.name).await;
+    let holders = holders.map_err(Failure::into_stop)?;
+    let registry = unreachable_registry(config).await;
     let mut lanes = Vec::new();
     for mut row in status::read(&subscriber, &stream.name)
         .await
@@ -110,23 +123,32 @@ async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
         row.applied_lsn = row.applied_lsn.max(applied.unwrap_or_default());
         let mut kafka = config.producer.kafka.clone();
         kafka.lane = i32::try_from(row.lane).unwrap_or_default();
-        let newest = match lane::inspect(&kafka).await {
-            Ok(end) => end.newest.map(|found| found.envelope),
-            Err(stop) => {
-                away.push(stop);
-                None
-            }
+        let (newest, kafka_away) = match lane::inspect_within(&kafka, refusal::PATIENCE).await {
+            Ok(end) => (end.newest.map(|found| found.envelope), None),
+            Err(stop) => (None, Some(stop)),
         };
+        let producer = publisher.as_ref().map_or(Runs::Unknown, |publisher| {
+            let slot = publisher.slot.as_ref();
+            slot.is_some_and(|slot| slot.active_pid.is_some()).into()
+        });
+        let refusal = match (producer, &newest) {
+            (Runs::Yes, _)
+            | (
+                _,
+                Some(Envelope {
+                    body: Body::Notice(_),
+                    ..
+                }),
+            ) => None,
+            _ => refusal::of_topic(config).await,
+        };
+        let away_message = kafka_away.as_ref().or(registry.as_ref());
         lanes.push(Lane {
-            consumer: is_held(&subscriber, &stream.name, kafka.lane).await?.into(),
+            consumer: holders.iter().any(|holder| holder.lane == row.lane).into(),
+            producer,
+            refusal,
+            away: away_message.map(|stop| stop.message.clone()),
             row,
-            producer: publisher.as_ref().map_or(Runs::Unknown, |publisher| {
-                publisher
-                    .slot
-                    .as_ref()
-                    .is_some_and(|slot| slot.active_pid.is_some())
-                    .into()
-            }),
             published_lsn: newest.as_ref().map(|e| e.end_lsn.max(e.previous_end_lsn)),
             notice: newest.and_then(|envelope| match envelope.body {
                 Body::Notice(notice) => Some(notice),
@@ -139,8 +161,18 @@ async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
                 .as_ref()
                 .map(|publisher| (publisher.lsn, publisher.now)),
         });
+        away.extend(kafka_away);
     }
+    away.extend(registry);
     Ok((lanes, away))
+}
+
+/// Why the registry cannot be used, if it cannot.
+async fn unreachable_registry(config: &Config) -> Option<Stop> {
+    let mut producer = config.producer.clone();
+    let patience_ms = u64::try_from(refusal::PATIENCE.as_millis()).unwrap_or(u64::MAX);
+    producer.registry.timeout_ms = producer.registry.timeout_ms.min(patience_ms);
+    walbraid_producer::check::registry(&producer).await
 }
 
 async fn ask_publisher(config: &Config, slot: &str) -> Result<Publisher, Stop> {
@@ -154,31 +186,31 @@ async fn ask_publisher(config: &Config, slot: &str) -> Result<Publisher, Stop> {
     })
 }
 
-/// Whether any session holds the lane's lock: a consumer runs.
-async fn is_held(subscriber: &Session, stream: &str, lane: i32) -> Result<bool, Stop> {
-    let sql = "SELECT EXISTS (
-                   SELECT FROM walbraid.lanes l
-                   JOIN pg_catalog.pg_locks k ON k.locktype = 'advisory' AND k.granted
-                    AND k.classid = $3::int4::oid AND k.objid = l.id::oid
-                    AND k.database = (SELECT oid FROM pg_catalog.pg_database
-                                      WHERE datname = pg_catalog.current_database())
-                   WHERE l.stream = $1 AND l.lane = $2)";
-    let row = subscriber
-        .query_one(sql, &[&stream, &lane, &fence::LOCK_CLASS])
-        .await;
-    Ok(row.or_stop("subscriber")?.get(0))
-}
-
 impl Lane {
     /// The state: see the module's text.
     fn state(&self) -> &str {
-        if self.row.stop_kind.is_some() || self.notice.is_some() {
+        if self.row.stop_kind.is_some() || self.notice.is_some() || self.refusal.is_some() {
             "stopped"
         } else if self.consumer == Runs::No || self.producer == Runs::No {
             "down"
+        } else if self.unheard().is_some() || self.waits_for().is_some() {
+            "retrying"
         } else {
             &self.row.state
         }
+    }
+
+    /// For how long the consumer, whose sessions are there, has not written the lane's row.
+    fn unheard(&self) -> Option<Duration> {
+        let held = self.consumer == Runs::Yes;
+        (held && self.row.age >= Duration::from_millis(UNHEARD_MS)).then_some(self.row.age)
+    }
+
+    /// What is away, while the consumer knows of no trouble and yet something waits: the producer
+    /// may need what the consumer does not.
+    fn waits_for(&self) -> Option<&str> {
+        let waits = self.row.state == "running" && self.lag_bytes() != Some(0);
+        self.away.as_deref().filter(|_| waits)
     }
 
     /// Why it is in that state, where there is more to say.
@@ -194,18 +226,29 @@ impl Lane {
             }
             return Some(text);
         }
+        if let Some(refusal) = &self.refusal {
+            return Some(format!("producer: {}", refusal::text(refusal.clone())));
+        }
         match (self.consumer, self.producer) {
             (Runs::No, Runs::No) => Some("neither producer nor consumer runs".to_owned()),
             (Runs::No, _) => Some("no consumer runs".to_owned()),
             (_, Runs::No) => Some("no producer runs".to_owned()),
-            _ => self.row.reason.clone(),
+            _ => match (self.unheard(), self.waits_for()) {
+                (Some(age), _) => Some(format!(
+                    "the consumer holds the lane and was last heard of {} s ago",
+                    age.as_secs()
+                )),
+                (None, Some(away)) => Some(away.to_owned()),
+                (None, None) => self.row.reason.clone(),
+            },
         }
     }
 
     /// The name of what it stopped for.
     fn stop_kind(&self) -> Option<&str> {
-        let producer = self.notice.as_ref().map(|notice| notice.kind.as_str());
-        self.row.stop_kind.as_deref().or(producer)
+        let notice = self.notice.as_ref().map(|notice| notice.kind.as_str());
+        let refusal = self.refusal.as_ref().map(|stop| stop.kind.name());
+        self.row.stop_kind.as_deref().or(notice).or(refusal)
     }
 
     /// WAL of the publisher that the subscriber has not applied, as far as it is not known to hold
@@ -306,7 +349,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use walbraid_schemas::StopKind;
 
     use super::*;
 
@@ -330,6 +373,8 @@ mod tests {
             consumer: Runs::Yes,
             producer: Runs::Yes,
             notice: None,
+            refusal: None,
+            away: None,
             published_lsn: Some(Lsn(100)),
             confirmed_lsn: Some(Lsn(100)),
             publisher: Some((Lsn(120), now)),
@@ -381,6 +426,28 @@ mod tests {
             |lane| lane.producer = Runs::No,
             "down",
             Some("no producer runs"),
+        );
+        check(
+            |lane| lane.row.age = Duration::from_secs(40),
+            "retrying",
+            Some("the consumer holds the lane and was last heard of 40 s ago"),
+        );
+        let away = |lane: &mut Lane| lane.away = Some("registry: away".to_owned());
+        check(away, "retrying", Some("registry: away"));
+        let away_and_idle = |lane: &mut Lane| {
+            lane.away = Some("registry: away".to_owned());
+            lane.row.quiet_until_lsn = Lsn(120);
+        };
+        check(away_and_idle, "running", None);
+        let compacted = |lane: &mut Lane| {
+            lane.producer = Runs::No;
+            let kind = StopKind::TopicMismatch;
+            lane.refusal = Some(Stop::new(kind, "topic \"t\" is compacted"));
+        };
+        check(
+            compacted,
+            "stopped",
+            Some("producer: topic \"t\" is compacted"),
         );
         let refused = |lane: &mut Lane| {
             lane.consumer = Runs::No;

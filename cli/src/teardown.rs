@@ -5,9 +5,10 @@
 //! The row goes last, so that a teardown that was cut off is finished by the next one. A stream
 //! that is still produced or consumed is refused before anything is touched.
 
+use walbraid_consumer::holder::{self, Holder};
 use walbraid_consumer::policy::Failure;
+use walbraid_consumer::schema;
 use walbraid_consumer::stream::{self, Stream};
-use walbraid_consumer::{fence, schema};
 use walbraid_producer::{slot, topic};
 use walbraid_schemas::{Stop, StopKind};
 
@@ -120,19 +121,11 @@ async fn refuse_running(
     {
         return Err(slot::in_use(&stream.slot, Some(&holder)));
     }
-    let sql = "SELECT l.lane, k.pid
-               FROM walbraid.lanes l
-               JOIN pg_catalog.pg_locks k ON k.locktype = 'advisory' AND k.granted
-                AND k.classid = $2::int4::oid AND k.objid = l.id::oid
-                AND k.database = (SELECT oid FROM pg_catalog.pg_database
-                                  WHERE datname = pg_catalog.current_database())
-               WHERE l.stream = $1 LIMIT 1";
-    let holder = subscriber
-        .query_opt(sql, &[&stream.name, &fence::LOCK_CLASS])
-        .await
-        .or_stop("subscriber")?;
-    let Some(row) = holder else { return Ok(()) };
-    let (lane, pid): (i32, i32) = (row.get(0), row.get(1));
+    let holders = holder::holders(subscriber, &stream.name).await;
+    let holders = holders.map_err(Failure::into_stop)?;
+    let Some(Holder { lane, pid, .. }) = holders.first() else {
+        return Ok(());
+    };
     let message = format!(
         "lane {lane} of stream \"{}\" is being consumed",
         stream.name

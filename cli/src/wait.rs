@@ -18,13 +18,14 @@ use walbraid_consumer::policy::Failure;
 use walbraid_consumer::schema;
 use walbraid_consumer::status::{self, LaneStatus};
 use walbraid_consumer::stream::{self, Stream};
-use walbraid_producer::lane;
+use walbraid_producer::{lane, slot};
 use walbraid_schemas::{Body, Lsn, Stop, StopKind};
 
 use crate::args;
 use crate::config::Config;
 use crate::output::line;
 use crate::progress;
+use crate::refusal;
 use crate::session::{self, OrStop, Session};
 
 const POLL_MS: u64 = 50;
@@ -33,8 +34,6 @@ const LOG_POLL_MS: u64 = 3_000;
 const RECONNECT_MS: u64 = 500;
 /// How long a stop from before the call may stand until a consumer started again clears it.
 const OLD_STOP_MS: u64 = 5_000;
-/// How long the last words of a producer are asked for when the time is over.
-const LAST_LOOK_MS: u64 = 3_000;
 
 /// Runs the command and says what was reached.
 pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
@@ -103,6 +102,14 @@ fn behind_the_last_record(insert: u64, block_bytes: u64) -> Lsn {
     }
 }
 
+/// What the log said of the producer.
+enum Heard {
+    /// Nothing: Kafka did not answer.
+    Nothing(String),
+    /// No word of a stop.
+    Log,
+}
+
 struct Waiting<'a> {
     config: &'a Config,
     stream: Stream,
@@ -158,7 +165,9 @@ impl Waiting<'_> {
                 Err(stop) => return Err(stop),
             };
             if Instant::now() >= log_due {
-                self.last_words().await?;
+                if let Heard::Nothing(why) = self.last_words().await? {
+                    tracing::debug!("the log is away: {why}");
+                }
                 log_due = Instant::now() + Duration::from_millis(LOG_POLL_MS);
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -200,27 +209,44 @@ impl Waiting<'_> {
         })
     }
 
-    /// Fails if the newest record of a lane is the notice of a producer that stopped.
-    async fn last_words(&self) -> Result<(), Stop> {
+    /// Fails if the newest record of a lane is the notice of a producer that stopped, or if Kafka
+    /// says that there is no lane for us.
+    async fn last_words(&self) -> Result<Heard, Stop> {
         let kafka = &self.config.producer.kafka;
-        let newest = match lane::inspect(kafka).await {
+        let newest = match lane::inspect_within(kafka, refusal::PATIENCE).await {
             Ok(end) => end.newest,
-            Err(stop) => {
-                tracing::debug!("the log is away: {}", stop.message);
-                return Ok(());
+            Err(stop) if refusal::is_definite(stop.kind) => {
+                let kind = stop.kind.name();
+                return Err(self.producer_stopped(kind, refusal::text(stop)));
             }
+            Err(stop) => return Ok(Heard::Nothing(stop.message)),
         };
         let Some(Body::Notice(notice)) = newest.map(|found| found.envelope.body) else {
-            return Ok(());
+            return Ok(Heard::Log);
         };
-        let name = &self.stream.name;
-        let message = format!(
-            "producer of stream \"{name}\" stopped before {}: {}",
-            self.lsn, notice.kind
-        );
         let parts = [Some(notice.message), notice.detail, notice.hint];
         let detail: Vec<String> = parts.into_iter().flatten().collect();
-        Err(Stop::new(StopKind::PipelineStopped, message).detail(detail.join("\n")))
+        Err(self.producer_stopped(&notice.kind, detail.join("\n")))
+    }
+
+    fn producer_stopped(&self, kind: &str, detail: String) -> Stop {
+        let (name, lsn) = (&self.stream.name, self.lsn);
+        let message = format!("producer of stream \"{name}\" stopped before {lsn}: {kind}");
+        Stop::new(StopKind::PipelineStopped, message).detail(detail)
+    }
+
+    /// A producer that does not run, and would not start.
+    async fn refused(&self) -> Option<Stop> {
+        let publisher = session::publisher(self.config, "walbraid wait")
+            .await
+            .ok()?;
+        let slot = slot::inspect(&publisher, &self.stream.slot).await.ok()?;
+        if slot.is_some_and(|slot| slot.active_pid.is_some()) {
+            return None;
+        }
+        let stop = refusal::of_topic(self.config).await?;
+        let kind = stop.kind.name();
+        Some(self.producer_stopped(kind, refusal::text(stop)))
     }
 
     /// The time is over: a pipeline that stopped says more than the clock.
@@ -240,15 +266,24 @@ impl Waiting<'_> {
                 if let Some(stop) = lanes.iter().find_map(|(row, _)| self.stopped(row)) {
                     return stop;
                 }
-                let last_look = Duration::from_millis(LAST_LOOK_MS);
-                if let Ok(Err(stop)) = tokio::time::timeout(last_look, self.last_words()).await {
-                    return stop;
-                }
-                let lanes: Vec<String> = lanes
+                let mut detail: Vec<String> = lanes
                     .iter()
                     .map(|(row, reached)| format!("Lane {} is at {reached}.", row.lane))
                     .collect();
-                stop.detail(lanes.join(" "))
+                match self.last_words().await {
+                    Err(stop) => return stop,
+                    Ok(Heard::Nothing(why)) => {
+                        detail.push(format!(
+                            "Kafka did not answer whether the producer stopped: {why}."
+                        ));
+                    }
+                    Ok(Heard::Log) => {
+                        if let Some(stop) = self.refused().await {
+                            return stop;
+                        }
+                    }
+                }
+                stop.detail(detail.join(" "))
             }
             Err(_) => stop,
         }

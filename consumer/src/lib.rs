@@ -14,6 +14,7 @@ pub mod fetch;
 mod flight;
 pub mod flusher;
 pub mod group;
+pub mod holder;
 mod lane;
 mod locks;
 mod loss;

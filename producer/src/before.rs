@@ -15,6 +15,8 @@ use crate::policy::Failure;
 pub(crate) struct Before {
     /// The life of the stream that the lane is in.
     pub incarnation: Incarnation,
+    /// The schema's id under which the newest record was written.
+    pub envelope_schema_id: i32,
     /// The timeline of the newest record.
     pub timeline: u32,
     /// The claim offset that the newest record names.
@@ -34,6 +36,7 @@ pub(crate) async fn read(reader: &LaneReader, config: &Config) -> Result<Before,
     if let Some(stop) = foreign_stream(newest.key.as_deref(), config) {
         return Err(stop.into());
     }
+    let envelope_schema_id = newest.schema_id;
     let envelope = newest.envelope;
     let (claim_offset, claim) = match envelope.body {
         Body::Claim(claim) => (newest.offset, Some(claim)),
@@ -49,6 +52,7 @@ pub(crate) async fn read(reader: &LaneReader, config: &Config) -> Result<Before,
     };
     Ok(Before {
         incarnation: envelope.incarnation,
+        envelope_schema_id,
         timeline: envelope.timeline,
         claim_offset,
         options_hash: envelope.options_hash,

@@ -4,6 +4,7 @@
 //! nothing: it connects, asks, and reports. A server that cannot be reached is one finding, and the
 //! checks of the other servers go on.
 
+use walbraid_schemas::Stop;
 use walbraid_wire::Sql;
 
 use crate::config::Config;
@@ -20,7 +21,8 @@ use crate::topic;
 pub async fn check(config: &Config) -> Vec<Finding> {
     let mut findings = publisher_findings(config).await;
     findings.extend(kafka_findings(config).await);
-    findings.push(registry_finding(config).await);
+    let registry = registry(config).await;
+    findings.push(Finding::of("registry: connection", registry));
     findings
 }
 
@@ -187,10 +189,10 @@ async fn lane_finding(config: &Config) -> Finding {
     Finding::of("kafka: reading the lane", stop)
 }
 
-async fn registry_finding(config: &Config) -> Finding {
-    let stop = match SchemaRegistry::new(&config.registry, &config.kafka.topic) {
+/// Why the registry cannot be used, if it cannot.
+pub async fn registry(config: &Config) -> Option<Stop> {
+    match SchemaRegistry::new(&config.registry, &config.kafka.topic) {
         Ok(registry) => registry.reach().await.err().map(policy::once),
         Err(stop) => Some(stop),
-    };
-    Finding::of("registry: connection", stop)
+    }
 }

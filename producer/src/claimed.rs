@@ -28,6 +28,7 @@ use crate::metrics::{Cause, Metrics, State};
 use crate::policy::{self, Failure};
 use crate::progress::{Progress, Step};
 use crate::publish::{Record, Report, Unsent, Writer};
+use crate::question::Question;
 use crate::record;
 use crate::status::Teller;
 
@@ -93,6 +94,8 @@ struct Stall {
     waiting_since: Option<Instant>,
     warned: bool,
     trouble: Option<String>,
+    /// Asked while nothing is acknowledged: is the topic still there?
+    question: Question,
 }
 
 impl ClaimedLane {
@@ -130,6 +133,7 @@ impl ClaimedLane {
                 waiting_since: None,
                 warned: false,
                 trouble: None,
+                question: Question::default(),
             },
             buffer: Vec::new(),
         }
@@ -187,8 +191,12 @@ impl ClaimedLane {
     /// The next report; none when it is time to warn of a stall. Loses nothing when dropped.
     pub(crate) async fn next_report(&mut self) -> Option<Report> {
         let warning = self.until_stall_warning();
+        let waits = self.stall.waiting_since.is_some();
         tokio::select! {
             report = self.writer.report() => Some(report),
+            () = self.stall.question.is_gone(&self.reader), if waits => {
+                Some(Report::Failed(RDKafkaErrorCode::UnknownTopicOrPartition))
+            }
             () = tokio::time::sleep(warning) => None,
         }
     }
@@ -344,7 +352,10 @@ impl ClaimedLane {
         }
         self.progress
             .sent(covers, self.buffer.len() + RECORD_OVERHEAD_BYTES);
-        self.stall.waiting_since.get_or_insert_with(Instant::now);
+        if self.stall.waiting_since.is_none() {
+            self.stall.waiting_since = Some(Instant::now());
+            self.stall.question.put_off();
+        }
         self.metrics.records.inc();
         self.metrics.bytes.inc_by(self.buffer.len() as u64);
         Ok(())
@@ -356,6 +367,7 @@ impl ClaimedLane {
 
     fn acknowledged(&mut self) {
         self.stall.waiting_since = Some(Instant::now());
+        self.stall.question.put_off();
         self.stall.trouble = None;
         if std::mem::take(&mut self.stall.warned) {
             tracing::info!("Kafka acknowledges records again");

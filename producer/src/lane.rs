@@ -27,8 +27,12 @@ use crate::kafka;
 use crate::policy::{self, Failure};
 use crate::publish::log_line;
 
-/// Without a record for so long, the read has failed.
+/// Without a record for so long, the read of a producer has failed.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a question about the topic waits.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end of a client is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
 /// How many records are looked at for the newest one of ours: few, as they may be large; then more.
@@ -39,6 +43,7 @@ pub(crate) struct LaneReader {
     consumer: Arc<BaseConsumer<Quiet>>,
     topic: String,
     lane: i32,
+    patience: Duration,
 }
 
 /// A record of the lane.
@@ -48,6 +53,8 @@ pub struct Found {
     pub offset: i64,
     /// Its key, if it is text.
     pub key: Option<String>,
+    /// The schema's id in the registry.
+    pub schema_id: i32,
     /// What it says.
     pub envelope: Envelope,
 }
@@ -79,9 +86,15 @@ impl LaneEnd {
     }
 }
 
-/// Looks at the end of the lane.
+/// Looks at the end of the lane, for as long as a producer would.
 pub async fn inspect(kafka: &Kafka) -> Result<LaneEnd, Stop> {
-    let reader = LaneReader::new(kafka).map_err(policy::once)?;
+    inspect_within(kafka, READ_TIMEOUT).await
+}
+
+/// Looks at the end of the lane; Kafka has so long for each answer.
+pub async fn inspect_within(kafka: &Kafka, patience: Duration) -> Result<LaneEnd, Stop> {
+    let mut reader = LaneReader::new(kafka).map_err(policy::once)?;
+    reader.patience = patience;
     let end = reader.end().await.map_err(policy::once);
     reader.close().await;
     end
@@ -96,14 +109,28 @@ impl LaneReader {
             consumer: Arc::new(consumer),
             topic: kafka.topic.clone(),
             lane: kafka.lane,
+            patience: READ_TIMEOUT,
         })
+    }
+
+    /// Whether Kafka knows the topic; fails when it does not answer.
+    pub(crate) async fn is_there(&self) -> Result<bool, Failure> {
+        let topic = self.topic.clone();
+        let asked = self
+            .blocking(move |consumer, _| {
+                let metadata = consumer.fetch_metadata(Some(&topic), QUESTION_TIMEOUT)?;
+                let found = metadata.topics().iter().find(|one| one.name() == topic);
+                Ok(found.is_some_and(|one| !one.partitions().is_empty()))
+            })
+            .await?;
+        asked.map_err(|error| policy::kafka_call(&error, &self.topic))
     }
 
     /// The offsets that the lane holds.
     pub(crate) async fn offsets(&self) -> Result<Range<i64>, Failure> {
-        let (topic, lane) = (self.topic.clone(), self.lane);
+        let (topic, lane, patience) = (self.topic.clone(), self.lane, self.patience);
         let asked = self
-            .blocking(move |consumer, _| consumer.fetch_watermarks(&topic, lane, READ_TIMEOUT))
+            .blocking(move |consumer, _| consumer.fetch_watermarks(&topic, lane, patience))
             .await?;
         let (low, high) = asked.map_err(|error| policy::kafka_call(&error, &self.topic))?;
         Ok(low..high)
@@ -144,7 +171,7 @@ impl LaneReader {
         if range.is_empty() {
             return Ok(gathered);
         }
-        let (topic, lane) = (self.topic.clone(), self.lane);
+        let (topic, lane, patience) = (self.topic.clone(), self.lane, self.patience);
         self.blocking(move |consumer, cancelled| {
             let read = Read {
                 consumer,
@@ -152,16 +179,18 @@ impl LaneReader {
                 topic: &topic,
                 lane,
                 range,
+                patience,
             };
             read.run(gathered, each)
         })
         .await?
     }
 
-    /// Ends the client's threads elsewhere than on the runtime's own.
+    /// Ends the client's threads elsewhere than on the runtime's own; one that does not end soon is
+    /// left to itself.
     pub(crate) async fn close(self) {
-        let ended = tokio::task::spawn_blocking(move || drop(self)).await;
-        if let Err(error) = ended {
+        let ending = tokio::task::spawn_blocking(move || drop(self));
+        if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, ending).await {
             tracing::error!("Kafka client could not be closed: {error}");
         }
     }
@@ -199,6 +228,7 @@ struct Read<'a> {
     topic: &'a str,
     lane: i32,
     range: Range<i64>,
+    patience: Duration,
 }
 
 impl Read<'_> {
@@ -222,7 +252,7 @@ impl Read<'_> {
                     heard = Instant::now();
                     let offset = message.offset();
                     if self.range.contains(&offset)
-                        && let Some(envelope) = message.payload().and_then(envelope_of)
+                        && let Some((schema_id, envelope)) = message.payload().and_then(envelope_of)
                     {
                         let key = message
                             .key()
@@ -232,6 +262,7 @@ impl Read<'_> {
                             Found {
                                 offset,
                                 key,
+                                schema_id,
                                 envelope,
                             },
                         );
@@ -244,9 +275,10 @@ impl Read<'_> {
                 Some(Err(error)) => self.bearable(error)?,
                 None => {}
             }
-            if heard.elapsed() > READ_TIMEOUT {
+            if heard.elapsed() > self.patience {
                 let code = RDKafkaErrorCode::OperationTimedOut;
-                return Err(policy::kafka(code, "no record within 30 s", self.topic));
+                let reason = format!("no record within {} s", self.patience.as_secs_f64());
+                return Err(policy::kafka(code, &reason, self.topic));
             }
         }
         Err(Failure::Shutdown)
@@ -268,9 +300,10 @@ impl Read<'_> {
     }
 }
 
-fn envelope_of(payload: &[u8]) -> Option<Envelope> {
-    let (_, datum) = frame::split(payload).ok()?;
-    envelope::decode(&Bytes::copy_from_slice(datum)).ok()
+fn envelope_of(payload: &[u8]) -> Option<(i32, Envelope)> {
+    let (schema_id, datum) = frame::split(payload).ok()?;
+    let envelope = envelope::decode(&Bytes::copy_from_slice(datum)).ok()?;
+    Some((schema_id, envelope))
 }
 
 struct Quiet;

@@ -2,7 +2,8 @@
 //!
 //! Owns whether the lane should hear of a stop, by which the consumer's side can say why nothing
 //! arrives. It is an attempt, never an obligation: what stopped the producer may be what keeps the
-//! notice away. A producer that found another one at work says nothing: the stream did not stop.
+//! notice away. A producer that found another one at work says nothing: the stream did not stop. Of
+//! a topic that is gone or not ours to write, `wait` and `status` learn by looking themselves.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::claimed::Terms;
 use crate::publish::Writer;
 use crate::record;
 
-const TIME: Duration = Duration::from_secs(5);
+/// How long the attempt may take.
+pub(crate) const TIME: Duration = Duration::from_secs(5);
 
 /// Whether the lane should hear of this stop.
 pub(crate) fn concerns_lane(kind: StopKind) -> bool {

@@ -130,7 +130,13 @@ impl Producer {
     /// One claim, from its preparations to whatever ends it.
     async fn one_claim(&mut self) -> Result<(), Failure> {
         self.metrics.set_state(State::Connecting);
-        let prepared = self.until_shutdown(self.prepare()).await?;
+        let prepared = match self.until_shutdown(self.prepare()).await {
+            Err(Failure::Definite(stop)) => {
+                self.leave_word(&stop).await;
+                return Err(Failure::Definite(stop));
+            }
+            prepared => prepared?,
+        };
         let mut claim_offset = None;
         let ended = self.hold_slot(&prepared, &mut claim_offset).await;
         let ended = self.or_smaller_records(&prepared.topic, ended).await;
@@ -305,19 +311,13 @@ impl Producer {
     }
 
     /// What a record says that is written under no claim of ours.
-    fn terms_before(&self, prepared: &Prepared) -> Terms {
-        let Before {
-            incarnation,
-            timeline,
-            options_hash,
-            ..
-        } = prepared.before;
+    fn terms_before(&self, before: &Before) -> Terms {
         let life = Life {
-            incarnation,
-            timeline,
-            options_hash,
+            incarnation: before.incarnation,
+            timeline: before.timeline,
+            options_hash: before.options_hash,
         };
-        Terms::new(&self.config, life, prepared.envelope_schema_id)
+        Terms::new(&self.config, life, before.envelope_schema_id)
     }
 
     fn carrier(&self, prepared: &Prepared, session: &Session, lane: ClaimedLane) -> Carrier {
@@ -358,10 +358,33 @@ impl Producer {
         if !notice::concerns_lane(stop.kind) {
             return;
         }
+        let before = &prepared.before;
         let (claim_offset, terms) =
-            claimed.unwrap_or_else(|| (prepared.before.claim_offset, self.terms_before(prepared)));
+            claimed.unwrap_or_else(|| (before.claim_offset, self.terms_before(before)));
         if let Ok(writer) = self.writer(&prepared.topic) {
             notice::write(&terms, writer, claim_offset, stop).await;
+        }
+    }
+
+    /// The same where nothing was prepared: only the lane itself is needed to tell it something, and
+    /// it says under which schema.
+    async fn leave_word(&self, stop: &Stop) {
+        if !notice::concerns_lane(stop.kind) {
+            return;
+        }
+        let Ok(reader) = LaneReader::new(&self.config.kafka) else {
+            return;
+        };
+        let before = tokio::time::timeout(notice::TIME, before::read(&reader, &self.config)).await;
+        reader.close().await;
+        if let (Ok(Ok(before)), Ok(writer)) = (before, self.writer(&Topic::default())) {
+            notice::write(
+                &self.terms_before(&before),
+                writer,
+                before.claim_offset,
+                stop,
+            )
+            .await;
         }
     }
 

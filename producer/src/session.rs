@@ -64,6 +64,21 @@ pub(crate) async fn connect(
     Ok(connection)
 }
 
+/// Who the publisher is, and where its timelines branched off.
+pub(crate) async fn timelines(
+    connection: &mut Connection,
+) -> Result<(SystemIdentity, Timelines), Error> {
+    let identity = connection.identify_system().await?;
+    let history = connection.timeline_history(identity.timeline).await?;
+    let left = history.iter().map(|step| (step.timeline, step.switch_lsn));
+    let timelines = Timelines {
+        current: identity.timeline,
+        wal_end: identity.wal_lsn,
+        left: left.collect::<BTreeMap<_, _>>(),
+    };
+    Ok((identity, timelines))
+}
+
 /// Connects an ordinary session.
 pub(crate) async fn sql(publisher: &Publisher) -> Result<Sql, Error> {
     walbraid_wire::sql(&publisher.connect, PINNED_SETTINGS).await
@@ -184,14 +199,7 @@ impl Opening<'_> {
         let publisher = &self.config.publisher;
         let receive_buffer_bytes = Some(self.config.limits.receive_buffer_bytes);
         let mut connection = connect(publisher, receive_buffer_bytes).await?;
-        let identity = connection.identify_system().await?;
-        let history = connection.timeline_history(identity.timeline).await?;
-        let left = history.iter().map(|step| (step.timeline, step.switch_lsn));
-        let timelines = Timelines {
-            current: identity.timeline,
-            wal_end: identity.wal_lsn,
-            left: left.collect::<BTreeMap<_, _>>(),
-        };
+        let (identity, timelines) = timelines(&mut connection).await?;
         let mut asked = ReplicationOptions::new(
             connection.server_version(),
             &publisher.slot,

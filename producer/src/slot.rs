@@ -221,14 +221,14 @@ async fn not_created(publisher: &Publisher, error: Error) -> Stop {
                 Err(_) => Vec::new(),
             };
             let stop = Stop::new(
-                StopKind::WaitTimedOut,
+                StopKind::OpenTransactions,
                 format!("creation of slot \"{name}\" gave up waiting for open transactions"),
             );
             let stop = match blockers.is_empty() {
                 true => stop,
                 false => stop.detail(format!("It waited for {}.", blockers.join(", "))),
             };
-            stop.hint("End them, or raise the time that setup waits, and try again.")
+            stop.hint("End them, or raise \"publisher.slot_lock_timeout_ms\", and run setup again.")
         }
         _ => policy::stop(&error, "publisher"),
     }

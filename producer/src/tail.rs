@@ -328,6 +328,7 @@ mod tests {
             scan.record(&Found {
                 offset,
                 key: None,
+                schema_id: 1,
                 envelope: envelope.clone(),
             });
         }

@@ -114,6 +114,8 @@ stop_kinds! {
     Conflict = 40, "conflict";
     /// Any other definite error of the subscriber.
     SubscriberError = 41, "subscriber-error";
+    /// Open transactions of the publisher kept the slot from being made.
+    OpenTransactions = 42, "open-transactions";
 }
 
 impl fmt::Display for StopKind {

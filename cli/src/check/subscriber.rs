@@ -5,7 +5,7 @@
 
 use tokio_postgres::error::SqlState;
 use walbraid_consumer::policy::Failure;
-use walbraid_consumer::{fence, schema, stream};
+use walbraid_consumer::{holder, schema, stream};
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::Config;
@@ -20,8 +20,14 @@ const ORIGINS: i64 = 2;
 /// Whether the stream is set up on this subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetUp {
+    /// It is.
     Yes,
+    /// A setup did not come to its end; what it left is known for its own.
+    Begun,
+    /// Nothing of it.
     No,
+    /// The subscriber does not say.
+    Unknown,
 }
 
 /// Looks at everything but the tables.
@@ -184,17 +190,15 @@ async fn installed(
                  DELETE ON walbraid.progress TO {role};"
             ),
         ));
-        return Ok(SetUp::No);
+        return Ok(SetUp::Unknown);
     }
     schema::require(session).await.map_err(Failure::into_stop)?;
     findings.push(Finding::good(SUBJECT, ""));
-    let found = stream::find(session, &config.stream)
-        .await
-        .map_err(Failure::into_stop)?;
-    Ok(if found.is_some() {
-        SetUp::Yes
-    } else {
-        SetUp::No
+    let found = stream::find_any(session, &config.stream).await;
+    Ok(match found.map_err(Failure::into_stop)? {
+        Some((_, true)) => SetUp::Yes,
+        Some((_, false)) => SetUp::Begun,
+        None => SetUp::No,
     })
 }
 
@@ -229,21 +233,10 @@ async fn origins(session: &Session) -> Result<Finding, Stop> {
 /// Who takes a lane over ends the former owner's sessions, which takes its role or a right.
 async fn other_owner(config: &Config, session: &Session) -> Result<Option<Finding>, Stop> {
     const SUBJECT: &str = "subscriber: sessions of the lane's owner";
-    let sql = "SELECT DISTINCT a.usename::text
-               FROM walbraid.lanes l
-               JOIN pg_catalog.pg_locks k ON k.locktype = 'advisory' AND k.granted
-                AND k.classid = $2::int4::oid AND k.objid = l.id::oid
-                AND k.database = (SELECT oid FROM pg_catalog.pg_database
-                                  WHERE datname = pg_catalog.current_database())
-               JOIN pg_catalog.pg_stat_activity a ON a.pid = k.pid
-               WHERE l.stream = $1
-                 AND NOT pg_catalog.pg_has_role(a.usesysid, 'MEMBER')
-                 AND NOT pg_catalog.pg_has_role('pg_signal_backend', 'MEMBER')";
-    let rows = session
-        .query(sql, &[&config.stream, &fence::LOCK_CLASS])
-        .await;
-    let rows = rows.or_stop("subscriber")?;
-    let Some(owner) = rows.first().map(|row| row.get::<_, String>(0)) else {
+    let holders = holder::holders(session, &config.stream).await;
+    let holders = holders.map_err(Failure::into_stop)?;
+    let foreign = holders.into_iter().find(|holder| !holder.may_be_ended);
+    let Some(owner) = foreign.and_then(|holder| holder.role) else {
         return Ok(None);
     };
     let role = role(session).await?;

@@ -1,6 +1,6 @@
 //! What a person must mend: each has a name of its own.
 
-use walbraid_producer::{Config, Finding, Standing, check, slot};
+use walbraid_producer::{Config, Finding, Standing, check, slot, standing};
 use walbraid_schemas::{Body, StopKind};
 use walbraid_tests::session::with_database;
 use walbraid_wire::{ConnectOptions, Environment};
@@ -16,6 +16,14 @@ async fn stops(place: &Place, kind: StopKind, words: &str, change: impl FnOnce(&
     let stop = place.run_with(config).stopped().await;
     assert_eq!(stop.kind, kind, "{stop}");
     assert!(stop.message.contains(words), "{stop}");
+}
+
+/// The kind of the notice at the end of the lane, if one stands there.
+async fn last_word(place: &Place) -> Option<String> {
+    match place.records().await.pop()?.1.body {
+        Body::Notice(notice) => Some(notice.kind),
+        _ => None,
+    }
 }
 
 fn connect(url: &str) -> ConnectOptions {
@@ -138,6 +146,7 @@ async fn a_slot_that_was_advanced_is_ahead_of_the_log() {
     let xids = insert(&publisher, "a", 5).await;
     place.holds(&xids).await;
     producer.end().await.unwrap();
+    assert_eq!(standing::look(&place.config).await.unwrap(), None);
     insert(&publisher, "a", 5).await;
     let advance = format!(
         "SELECT pg_replication_slot_advance('{}', '{}')",
@@ -152,11 +161,13 @@ async fn a_slot_that_was_advanced_is_ahead_of_the_log() {
         |_| {},
     )
     .await;
-    let records = place.records().await;
-    let Some((_, last)) = records.last() else {
-        panic!("{records:?}")
-    };
-    assert!(matches!(&last.body, Body::Notice(notice) if notice.kind == "slot-ahead-of-log"));
+    assert_eq!(
+        last_word(&place).await.as_deref(),
+        Some("slot-ahead-of-log")
+    );
+    // Who asks before starting one hears the same.
+    let stop = standing::look(&place.config).await.unwrap().unwrap();
+    assert_eq!(stop.kind, StopKind::SlotAheadOfLog, "{stop}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,6 +192,19 @@ async fn a_slot_that_was_made_anew_is_ahead_of_the_log() {
         |_| {},
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_removed_under_a_producer_is_a_stop() {
+    let place = Place::new(TABLE).await;
+    let publisher = place.publisher().await;
+    let producer = place.run();
+    let xids = insert(&publisher, "a", 5).await;
+    place.holds(&xids).await;
+    place.bed.topic.delete().await;
+    insert(&publisher, "a", 5).await;
+    let stop = producer.stopped().await;
+    assert_eq!(stop.kind, StopKind::TopicMissing, "{stop}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,6 +246,7 @@ async fn records_that_the_topic_refuses_are_a_stop() {
         config.limits.record_bytes_max = Some(100_000);
     })
     .await;
+    assert_eq!(last_word(&place).await.as_deref(), Some("record-too-large"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,7 +259,7 @@ async fn a_slot_that_has_to_wait_too_long_is_not_made_and_names_who_is_in_the_wa
     publisher.slot.push_str("_other");
     publisher.slot_lock_timeout_ms = 300;
     let stop = slot::create(&publisher).await.unwrap_err();
-    assert_eq!(stop.kind, StopKind::WaitTimedOut, "{stop}");
+    assert_eq!(stop.kind, StopKind::OpenTransactions, "{stop}");
     assert!(
         stop.detail
             .as_ref()
