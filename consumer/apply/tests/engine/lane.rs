@@ -113,6 +113,13 @@ impl Lane {
         actions
     }
 
+    /// Where the last link ends, and where the next one does.
+    pub(crate) fn next_end(&mut self) -> (u64, u64) {
+        let previous = self.end;
+        self.end += 10;
+        (previous, self.end)
+    }
+
     pub(crate) fn transaction(&mut self) -> Vec<Action> {
         self.parts(0..1, 1, &mapped())
     }

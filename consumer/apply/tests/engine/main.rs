@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod lane;
+mod parallel;
+mod pool;
 
 use walbraid_apply::action::{Action, Report, TakeOver};
 use walbraid_apply::event::{CommitTag, Event};

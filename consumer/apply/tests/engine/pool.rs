@@ -1,0 +1,272 @@
+//! A lane with several workers, whose rows have numbers; answered by hand, worker by worker.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use walbraid_apply::action::Action;
+use walbraid_apply::coordinator::Commit;
+use walbraid_apply::engine::Config;
+use walbraid_apply::event::{CommitTag, Event};
+use walbraid_apply::keys::{KeyColumn, KeyIndex, KeySource, KeyType, Keys};
+use walbraid_apply::mapping::{Mapped, Target};
+use walbraid_apply::pace::Workers;
+use walbraid_apply::relation::{
+    Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
+};
+use walbraid_apply::scheduler::WorkerId;
+use walbraid_apply::unit::UnitId;
+use walbraid_schemas::row::{self, Value};
+use walbraid_schemas::table::{Carrier, Column as Published};
+use walbraid_schemas::{Body, Change, Identity, Table};
+
+use crate::lane::{Lane, config, part, refusal};
+
+/// A unit on its way: its worker, run and number, the xid it is known by, how it commits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) worker: usize,
+    run: u64,
+    unit: UnitId,
+    pub(crate) xid: u32,
+    pub(crate) commit: Commit,
+}
+
+/// What the engine did, in few words: `run 2 on 1`, `commit 2`, `call back 3`, `ask`.
+pub(crate) type Done = Vec<String>;
+
+pub(crate) struct Pool {
+    pub(crate) lane: Lane,
+    table: Arc<Table>,
+    target: Target,
+    runs: Vec<Run>,
+    called_back: Option<Run>,
+    transactions: u32,
+}
+
+impl Pool {
+    pub(crate) fn new(workers: usize) -> Self {
+        let mut config = config();
+        config.in_flight.units_max = 4;
+        config.workers = Workers::Fixed(workers);
+        Self::with(config)
+    }
+
+    pub(crate) fn with(mut config: Config) -> Self {
+        config.group.transactions_max = 1;
+        let table = table();
+        let target = Mapped::new(Arc::clone(&table), Some(Arc::new(relation())));
+        Self {
+            lane: Lane::new(config),
+            target: target.map(Arc::new).map_err(Arc::new),
+            table,
+            runs: Vec::new(),
+            called_back: None,
+            transactions: 0,
+        }
+    }
+
+    /// The next transaction, known by the next number from 1 on, updates rows.
+    pub(crate) fn updates(&mut self, rows: &[i64]) -> Done {
+        let changes = rows.iter().map(|id| Change::Update {
+            table: 0,
+            old: None,
+            new: self.row(*id),
+        });
+        let changes = changes.collect();
+        self.transaction(changes)
+    }
+
+    /// The next transaction empties the table.
+    pub(crate) fn truncates(&mut self) -> Done {
+        self.transaction(vec![Change::Truncate {
+            tables: vec![0],
+            cascade: false,
+            restart_identity: false,
+        }])
+    }
+
+    fn transaction(&mut self, changes: Vec<Change>) -> Done {
+        self.transactions += 1;
+        let (previous, end) = self.lane.next_end();
+        let mut part = part(end, 0, true);
+        part.xid = self.transactions;
+        part.changes = changes;
+        let targets = vec![self.target.clone()];
+        let actions = self
+            .lane
+            .record(1, end, previous, Body::Part(part), targets);
+        self.done(&actions)
+    }
+
+    fn row(&self, id: i64) -> Bytes {
+        let mut out = Vec::new();
+        for column in &self.table.columns {
+            row::write(column.carrier, Value::Int(id), &mut out).unwrap();
+        }
+        out.into()
+    }
+
+    pub(crate) fn step(&mut self, event: Event) -> Done {
+        let actions = self.lane.step(event);
+        self.done(&actions)
+    }
+
+    /// The newest run of a transaction.
+    pub(crate) fn run(&self, xid: u32) -> Run {
+        let mut runs = self.runs.iter().rev();
+        *runs.find(|run| run.xid == xid).expect("it was not sent")
+    }
+
+    pub(crate) fn counted(&mut self, xid: u32, missing: bool) -> Done {
+        let Run {
+            worker, run, unit, ..
+        } = self.run(xid);
+        let worker = WorkerId(worker);
+        self.step(Event::Counted {
+            worker,
+            run,
+            unit,
+            missing,
+        })
+    }
+
+    pub(crate) fn commits(&mut self, xid: u32) -> Done {
+        let Run {
+            worker, run, unit, ..
+        } = self.run(xid);
+        self.step(Event::Committed {
+            worker: WorkerId(worker),
+            run,
+            unit,
+            tag: CommitTag::Commit,
+            busy_us: 10_000,
+        })
+    }
+
+    pub(crate) fn fails(&mut self, xid: u32, sqlstate: &str) -> Done {
+        let Run {
+            worker, run, unit, ..
+        } = self.run(xid);
+        self.step(Event::Failed {
+            worker: WorkerId(worker),
+            run,
+            unit,
+            failure: Box::new(refusal(sqlstate)),
+        })
+    }
+
+    /// The worker says that the unit which was called back is gone.
+    pub(crate) fn is_gone(&mut self) -> Done {
+        let Run {
+            worker, run, unit, ..
+        } = self.called_back.take().expect("none was called back");
+        let worker = WorkerId(worker);
+        self.step(Event::Abandoned { worker, run, unit })
+    }
+
+    fn done(&mut self, actions: &[Action]) -> Done {
+        let mut done = Vec::new();
+        for action in actions {
+            match action {
+                Action::Run {
+                    worker,
+                    run,
+                    unit,
+                    commit,
+                } => {
+                    let xid = unit.transactions[0].xid;
+                    self.runs.push(Run {
+                        worker: worker.0,
+                        run: *run,
+                        unit: unit.id,
+                        xid,
+                        commit: *commit,
+                    });
+                    done.push(format!("run {xid} on {}", worker.0));
+                }
+                Action::Commit { unit, .. } => done.push(format!("commit {}", self.xid(*unit))),
+                Action::Abandon { unit, .. } => {
+                    let xid = self.xid(*unit);
+                    self.called_back = Some(self.run(xid));
+                    done.push(format!("call back {xid}"));
+                }
+                Action::AskBlocked => done.push("ask".to_owned()),
+                Action::Connect => done.push("connect".to_owned()),
+                Action::Stop(stop) => done.push(format!("stop: {}", stop.message)),
+                Action::TakeOver { reason } => done.push(reason.reason().to_owned()),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    fn xid(&self, unit: UnitId) -> u32 {
+        let mut runs = self.runs.iter().rev();
+        runs.find(|run| run.unit == unit)
+            .expect("it was not sent")
+            .xid
+    }
+}
+
+fn table() -> Arc<Table> {
+    let column = |name: &str, key| Published {
+        name: name.to_owned(),
+        type_name: "pg_catalog.int4".to_owned(),
+        type_modifier: -1,
+        key,
+        carrier: Carrier::Int4,
+    };
+    Arc::new(Table {
+        schema: "public".to_owned(),
+        name: "account".to_owned(),
+        identity: Identity::Default,
+        columns: vec![column("id", true), column("amount", false)],
+    })
+}
+
+fn relation() -> Relation {
+    let column = |name: &str| Column {
+        name: name.to_owned(),
+        type_oid: 23,
+        type_sql: "integer".to_owned(),
+        not_null: true,
+        has_default: false,
+        generated: false,
+        identity: IdentityColumn::No,
+        bytea: false,
+        operand_sql: None,
+        equality: Some(Operator::builtin("=")),
+    };
+    let integer = || KeyType::builtin(23, "integer");
+    let index = KeyIndex {
+        oid: 2,
+        name: "account_pkey".into(),
+        columns: vec![KeyColumn {
+            source: KeySource::Column(0),
+            key_type: integer(),
+        }],
+        nulls_distinct: true,
+        partial: false,
+        exclusion: false,
+    };
+    Relation {
+        oid: 1,
+        schema: "public".to_owned(),
+        name: "account".to_owned(),
+        kind: RelationKind::Table,
+        columns: vec![column("id"), column("amount")],
+        primary_key: Some(UniqueIndex {
+            columns: vec![IndexColumn {
+                column: 0,
+                equality: Operator::builtin("="),
+            }],
+        }),
+        replica_identity: None,
+        insert_trigger: false,
+        keys: Keys {
+            columns: vec![integer(), integer()],
+            indexes: vec![index],
+            ..Keys::default()
+        },
+    }
+}
