@@ -32,8 +32,10 @@ const POLL_MS: u64 = 50;
 /// How often the end of the log is looked at for the last words of a producer.
 const LOG_POLL_MS: u64 = 3_000;
 const RECONNECT_MS: u64 = 500;
-/// How long a stop from before the call may stand until a consumer started again clears it.
+/// How long a stop from before the call may stand until a process started again clears it.
 const OLD_STOP_MS: u64 = 5_000;
+/// How old the lane's row can be: what it says of a stop meanwhile is from before the call.
+const ROW_AGE_MS: u64 = 1_500;
 
 /// Runs the command and says what was reached.
 pub(crate) async fn run(config: &Config, options: &args::Wait) -> Result<(), Stop> {
@@ -119,9 +121,10 @@ struct Waiting<'a> {
 impl Waiting<'_> {
     async fn until_reached(&self, subscriber: Session) -> Result<(), Stop> {
         let mut session = Some(subscriber);
-        let mut log_due = Instant::now() + Duration::from_millis(LOG_POLL_MS);
+        let old_rows_end = Instant::now() + Duration::from_millis(ROW_AGE_MS);
         let old_stops_end = Instant::now() + Duration::from_millis(OLD_STOP_MS);
-        let mut old_stops: Option<Vec<(u32, SystemTime)>> = None;
+        let mut log_due = old_stops_end;
+        let mut old_stops: Vec<(u32, SystemTime)> = Vec::new();
         loop {
             let looked = match session.take() {
                 Some(subscriber) => self
@@ -141,16 +144,16 @@ impl Waiting<'_> {
                     if lanes.iter().all(|(_, reached)| *reached >= self.lsn) {
                         return Ok(());
                     }
-                    let old = old_stops.get_or_insert_with(|| {
+                    if Instant::now() < old_rows_end {
                         let stopped = lanes.iter().filter(|(row, _)| row.stop_kind.is_some());
-                        stopped.map(|(row, _)| (row.lane, row.since)).collect()
-                    });
+                        old_stops.extend(stopped.map(|(row, _)| (row.lane, row.since)));
+                    }
                     if Instant::now() >= old_stops_end {
-                        old.clear();
+                        old_stops.clear();
                     }
                     let stopped = |(row, _): &(LaneStatus, Lsn)| {
                         self.stopped(row)
-                            .filter(|_| !old.contains(&(row.lane, row.since)))
+                            .filter(|_| !old_stops.contains(&(row.lane, row.since)))
                     };
                     if let Some(stop) = lanes.iter().find_map(stopped) {
                         return Err(stop);
