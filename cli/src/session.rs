@@ -3,6 +3,7 @@
 //! Text settings are pinned so that answers do not depend on a role's or a database's own. A
 //! command that asks once does not retry: what is transient to a pipeline is an answer here.
 
+use walbraid_producer::slot;
 use walbraid_schemas::{Stop, StopKind};
 use walbraid_wire::replication::SystemIdentity;
 use walbraid_wire::{Connection, Error, Replication, Sql, SqlState, Startup};
@@ -60,7 +61,11 @@ pub(crate) fn stop(server: &str, error: &Error) -> Stop {
         .map_or_else(|| error.to_string(), |e| e.message.clone());
     let mut stop = Stop::new(kind, format!("{server}: {words}"));
     stop.detail = error.detail().map(str::to_owned);
-    stop.hint = error.hint().map(str::to_owned);
+    stop.hint = match (error.hint(), kind) {
+        (Some(hint), _) => Some(hint.to_owned()),
+        (None, StopKind::NoFreeSlotOrWalsender) => Some(slot::FREE_A_WALSENDER.to_owned()),
+        (None, _) => None,
+    };
     stop
 }
 

@@ -200,7 +200,7 @@ fn sort(id: i32, error: &SRCError, waited: Duration) -> Failure {
     };
     let unknown = || Failure::definite(StopKind::RegistryIncompatible, message.clone());
     match status(&error.error) {
-        Some(401 | 403) => Failure::definite(StopKind::Authentication, message),
+        Some(401 | 403) => Failure::definite(StopKind::RegistryUnreachable, message),
         Some(404) if waited < Duration::from_millis(UNKNOWN_WAIT_MS) => {
             Failure::transient(Cause::Registry, StopKind::RegistryUnreachable, message)
         }

@@ -16,6 +16,7 @@ use walbraid_schemas::{Stop, StopKind};
 use walbraid_wire::{Error, Severity, SqlState};
 
 use crate::metrics::Cause;
+use crate::slot;
 
 /// What ended a claim or an attempt at one.
 #[derive(Debug)]
@@ -73,7 +74,11 @@ pub(crate) fn stop(error: &Error, server: &str) -> Stop {
     };
     let mut stop = Stop::new(kind, message);
     stop.detail = error.detail().map(str::to_owned);
-    stop.hint = error.hint().map(str::to_owned);
+    let hint = error.hint().map(str::to_owned);
+    stop.hint = hint.or_else(|| match kind {
+        StopKind::NoFreeSlotOrWalsender => Some(slot::FREE_A_WALSENDER.to_owned()),
+        _ => None,
+    });
     stop
 }
 
@@ -210,7 +215,9 @@ mod tests {
         let check = |message: &str, kind| {
             let state = SqlState::TOO_MANY_CONNECTIONS;
             let error = ServerError::with_message(state, message.to_owned());
-            assert_eq!(stop(&Error::Server(error.into()), "publisher").kind, kind);
+            let stop = stop(&Error::Server(error.into()), "publisher");
+            let is_full = kind == StopKind::NoFreeSlotOrWalsender;
+            assert_eq!((stop.kind, stop.hint.is_some()), (kind, is_full));
         };
         let full =
             "number of requested standby connections exceeds \"max_wal_senders\" (currently 1)";

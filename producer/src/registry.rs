@@ -244,8 +244,9 @@ fn failure(error: &SRCError, subject: &str) -> Failure {
         cause: Cause::Registry,
         stop: Stop::new(StopKind::RegistryUnreachable, message),
     };
-    let definite = |kind, message: String| {
-        Failure::Definite(Stop::new(kind, message).detail(format!("The registry says: {cause}.")))
+    let definite = |kind, message: String, hint: &str| {
+        let detail = format!("The registry says: {}.", cause.trim_end_matches('.'));
+        Failure::Definite(Stop::new(kind, message).detail(detail).hint(hint))
     };
     match status(error) {
         None => transient(format!("schema registry cannot be reached: {cause}")),
@@ -255,10 +256,15 @@ fn failure(error: &SRCError, subject: &str) -> Failure {
         Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => definite(
             StopKind::RegistryUnreachable,
             format!("schema registry answers {status}"),
+            "Let the registry's user read and register schemas of the topic's subjects.",
         ),
         Some(status) => definite(
             StopKind::RegistryIncompatible,
             format!("schema registry refuses subject \"{subject}\": {status}"),
+            match status {
+                StatusCode::CONFLICT => "Set the subject's compatibility to NONE.",
+                _ => "The registry must take schemas of the topic's subjects.",
+            },
         ),
     }
 }

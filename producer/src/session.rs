@@ -245,7 +245,7 @@ impl Opening<'_> {
                     format!("publisher has no free walsender of {allowed}"),
                 );
                 policy::with_words(stop, &error)
-                    .hint("Raise max_wal_senders, or end a walsender that is not needed.")
+                    .hint(slot::FREE_A_WALSENDER)
                     .into()
             }
             _ => policy::publisher(&error),

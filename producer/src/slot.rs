@@ -20,6 +20,9 @@ use crate::publisher::Facts;
 /// The output plugin of our slots.
 const PLUGIN: &str = "pgoutput";
 
+/// What helps where the publisher has no free walsender. Of slots it says so itself.
+pub const FREE_A_WALSENDER: &str = "Raise max_wal_senders, or end a walsender that is not needed.";
+
 /// What helps when slot and log no longer meet.
 pub const BEGIN_ANEW: &str = "Run \"walbraid teardown\", bring the subscriber's tables up to \
                               date, and run \"walbraid setup\" again.";
