@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use rand::random;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::config::Config;
@@ -14,6 +15,7 @@ use crate::process::{Outcome, Process, run};
 use crate::session::{Session, with_database};
 use crate::stack::Stack;
 use crate::topic::Topic;
+use crate::wait::{PATIENCE, until};
 
 /// The publication of every bed.
 pub const PUBLICATION: &str = "everything";
@@ -203,6 +205,23 @@ impl Pipeline {
     /// Runs a command with the pipeline's configuration.
     pub async fn run(&self, arguments: &[&str]) -> Outcome {
         run(&self.config, arguments).await
+    }
+
+    /// The first lane, as `status --json` shows it.
+    pub async fn lane(&self) -> Value {
+        let status = self.run(&["status", "--json"]).await.expect(0);
+        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        status["lanes"][0].clone()
+    }
+
+    /// Waits until `status` shows the lane in `state`, and gives the reason.
+    pub async fn reason_of(&self, state: &str) -> String {
+        until(&format!("the lane is {state}"), PATIENCE, async || {
+            let lane = self.lane().await;
+            let reason = lane["reason"].as_str().unwrap_or_default().to_owned();
+            (lane["state"] == state).then_some(reason)
+        })
+        .await
     }
 
     /// Waits until the subscriber has all that the publisher has committed so far.

@@ -14,10 +14,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::session::Session;
 use crate::workspace::root;
 
 /// One server of a stack, by the name `bin/stack` gives it.
@@ -76,6 +78,8 @@ pub struct Stack {
     pub addresses: Addresses,
     directory: Option<PathBuf>,
     keeper: Keeper,
+    /// Whether the publisher has settings of one test.
+    configured: AtomicBool,
 }
 
 impl Stack {
@@ -89,6 +93,7 @@ impl Stack {
                 addresses,
                 directory: None,
                 keeper: Keeper::Containers(containers),
+                configured: AtomicBool::new(false),
             };
         }
         let (addresses, directory) = SHARED
@@ -112,6 +117,7 @@ impl Stack {
             addresses,
             directory,
             keeper: Keeper::Nobody,
+            configured: AtomicBool::new(false),
         }
     }
 
@@ -133,6 +139,7 @@ impl Stack {
             addresses,
             directory: Some(directory),
             keeper: Keeper::Lock(lock),
+            configured: AtomicBool::new(false),
         }
     }
 
@@ -156,6 +163,7 @@ impl Stack {
             addresses,
             directory: Some(path),
             keeper: Keeper::Directory(directory),
+            configured: AtomicBool::new(false),
         }
     }
 
@@ -172,6 +180,19 @@ impl Stack {
     /// Kills a server with all its processes at once.
     pub async fn kill(&self, server: Server) {
         self.control("kill", server).await;
+    }
+
+    /// Restarts the publisher with other settings, which end with this value.
+    pub async fn configure_publisher(&self, settings: &[(&str, &str)]) {
+        self.configured.store(true, Ordering::Relaxed);
+        let publisher = Session::open(&self.addresses.publisher_url).await;
+        for (name, value) in settings {
+            let set = format!("ALTER SYSTEM SET {name} = '{value}'");
+            publisher.run(&set).await;
+        }
+        drop(publisher);
+        self.stop(Server::Publisher).await;
+        self.start(Server::Publisher).await;
     }
 
     async fn control(&self, action: &'static str, server: Server) {
@@ -202,8 +223,15 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        if let Keeper::Directory(directory) = &self.keeper {
-            run(directory.path(), "down", &[]);
+        match (&self.keeper, &self.directory) {
+            (Keeper::Directory(directory), _) => drop(run(directory.path(), "down", &[])),
+            // Whoever is next starts it, with the settings of the stack.
+            (Keeper::Lock(_), Some(directory)) if *self.configured.get_mut() => {
+                let settings = directory.join("home/publisher/postgresql.auto.conf");
+                drop(run(directory, "stop", &[Server::Publisher.name()]));
+                std::fs::write(settings, "").unwrap();
+            }
+            _ => {}
         }
     }
 }

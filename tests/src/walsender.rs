@@ -11,8 +11,9 @@ pub struct Walsender {
 }
 
 impl Walsender {
-    /// Takes a walsender of the server at `authority` (`user@host:port`), if one is free.
-    pub async fn take(authority: &str) -> Option<Self> {
+    /// Takes a walsender of the server of a URL, if one is free.
+    async fn take(url: &str) -> Option<Self> {
+        let authority = url.split('/').nth(2).expect("an authority");
         let (user, address) = authority.split_once('@').expect("a user");
         let mut connection = TcpStream::connect(address).await.unwrap();
         let parameters = format!("user\0{user}\0replication\0true\0\0");
@@ -43,9 +44,9 @@ impl Walsender {
     }
 
     /// Takes all that are free.
-    pub async fn take_all(authority: &str) -> Vec<Self> {
+    pub async fn take_all(url: &str) -> Vec<Self> {
         let mut taken = Vec::new();
-        while let Some(one) = Self::take(authority).await {
+        while let Some(one) = Self::take(url).await {
             taken.push(one);
         }
         taken

@@ -7,6 +7,8 @@
 
 #[path = "fault/kafka.rs"]
 mod kafka;
+#[path = "fault/limits.rs"]
+mod limits;
 #[path = "fault/network.rs"]
 mod network;
 #[path = "fault/processes.rs"]

@@ -118,6 +118,7 @@ async fn a_broker_that_takes_less_than_before_gets_smaller_records_or_a_named_st
     pipeline.producer = None;
     bed.topic.configure("max.message.bytes", "1000000").await;
     pipeline.start_producer();
+    pipeline.producer().wait_for_log("claimed lane").await;
     pipeline.catch_up().await;
     bed.assert_equal().await;
     pipeline.terminate().await;

@@ -2,6 +2,7 @@
 
 use walbraid_tests::bank;
 use walbraid_tests::bed::Bed;
+use walbraid_tests::disk::FullDisk;
 use walbraid_tests::stack::{Server, Stack};
 use walbraid_tests::trouble::{CATALOGUE, LANE, TARGET};
 use walbraid_tests::wait::{PATIENCE, until};
@@ -156,5 +157,37 @@ async fn read_only_for_a_while() {
         .await;
     subscriber.run(&set("off")).await;
     bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_waited_for() {
+    let bed = Bed::on(Stack::exclusive().await).await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    pipeline.consumer().expect(&[TARGET]);
+    let subscriber = bed.subscriber().await;
+    let disk = FullDisk::under(&subscriber, "t").await;
+    let publisher = bed.publisher().await;
+    for id in 1..=3 {
+        publisher.run(&format!("INSERT INTO t VALUES ({id})")).await;
+    }
+    let reason = pipeline.reason_of("retrying").await;
+    assert!(reason.contains("No space left on device"), "{reason}");
+    // It is tried again and again, and nothing is said of it.
+    let tries = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+    let before: u64 = subscriber.value(tries).await.parse().unwrap();
+    until("it is tried again", PATIENCE, async || {
+        let now: u64 = subscriber.value(tries).await.parse().unwrap();
+        (now >= before + 3).then_some(())
+    })
+    .await;
+    pipeline.run(&["wait", "--timeout", "1"]).await.expect(3);
+    disk.mend(&subscriber).await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.consumer().recovers(TARGET, 1..=1).await;
+    assert_eq!(pipeline.consumer().count_in_log("No space left"), 1);
+    assert_eq!(pipeline.reason_of("running").await, "");
     pipeline.terminate().await;
 }
