@@ -42,6 +42,8 @@ struct Lane {
     refusal: Option<Stop>,
     /// Why Kafka or the registry cannot be asked from here.
     away: Option<String>,
+    /// Whether it is Kafka.
+    kafka_is_away: bool,
     published_lsn: Option<Lsn>,
     confirmed_lsn: Option<Lsn>,
     /// Where the publisher's WAL is, and its clock.
@@ -148,6 +150,7 @@ async fn read(config: &Config) -> Result<(Vec<Lane>, Vec<Stop>), Stop> {
             producer,
             refusal,
             away: away_message.map(|stop| stop.message.clone()),
+            kafka_is_away: kafka_away.is_some(),
             row,
             published_lsn: newest.as_ref().map(|e| e.end_lsn.max(e.previous_end_lsn)),
             notice: newest.and_then(|envelope| match envelope.body {
@@ -191,13 +194,19 @@ impl Lane {
     fn state(&self) -> &str {
         if self.row.stop_kind.is_some() || self.notice.is_some() || self.refusal.is_some() {
             "stopped"
-        } else if self.consumer == Runs::No || self.producer == Runs::No {
+        } else if self.producer == Runs::No || self.consumer == Runs::No && !self.waits_for_kafka()
+        {
             "down"
         } else if self.unheard().is_some() || self.waits_for().is_some() {
             "retrying"
         } else {
             &self.row.state
         }
+    }
+
+    /// The consumer gave the lane up because of a Kafka that is away, and will take it again.
+    fn waits_for_kafka(&self) -> bool {
+        self.kafka_is_away && self.row.state == "retrying"
     }
 
     /// For how long the consumer, whose sessions are there, has not written the lane's row.
@@ -230,6 +239,7 @@ impl Lane {
             return Some(format!("producer: {}", refusal::text(refusal.clone())));
         }
         match (self.consumer, self.producer) {
+            (Runs::No, Runs::Yes | Runs::Unknown) if self.waits_for_kafka() => self.row.reason.clone(),
             (Runs::No, Runs::No) => Some("neither producer nor consumer runs".to_owned()),
             (Runs::No, _) => Some("no consumer runs".to_owned()),
             (_, Runs::No) => Some("no producer runs".to_owned()),
@@ -375,6 +385,7 @@ mod tests {
             notice: None,
             refusal: None,
             away: None,
+            kafka_is_away: false,
             published_lsn: Some(Lsn(100)),
             confirmed_lsn: Some(Lsn(100)),
             publisher: Some((Lsn(120), now)),
@@ -432,6 +443,13 @@ mod tests {
             "retrying",
             Some("the consumer holds the lane and was last heard of 40 s ago"),
         );
+        let given_up = |lane: &mut Lane| {
+            lane.consumer = Runs::No;
+            lane.kafka_is_away = true;
+            lane.row.state = "retrying".to_owned();
+            lane.row.reason = Some("Kafka: away".to_owned());
+        };
+        check(given_up, "retrying", Some("Kafka: away"));
         let away = |lane: &mut Lane| lane.away = Some("registry: away".to_owned());
         check(away, "retrying", Some("registry: away"));
         let away_and_idle = |lane: &mut Lane| {

@@ -10,6 +10,7 @@
 //! sessions were ended by the new owner must not end the new owner's.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,8 @@ pub(crate) struct Lane {
     /// The offset that was committed last, or started from.
     pub(crate) offset: Option<i64>,
     pub(crate) born: Instant,
+    /// Set when it is told to stop because the group gave it up, and not because it is to end.
+    pub(crate) given_up: Arc<AtomicBool>,
 }
 
 impl Lane {
@@ -97,6 +100,7 @@ impl Lane {
             retry: Retry::new("applying the lane"),
             offset: None,
             born: Instant::now(),
+            given_up: Arc::default(),
         })
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
@@ -189,6 +190,8 @@ struct Running {
     /// Tells it from a life before it that has not ended yet.
     life: u64,
     stop: CancellationToken,
+    /// Whether the group gave it up by itself.
+    given_up: Arc<AtomicBool>,
     /// Dropped when the lane has ended: the group waits for it.
     released: Option<std_mpsc::SyncSender<()>>,
 }
@@ -249,6 +252,7 @@ impl Lanes {
                 tracing::info!(?partitions, lost, "lanes are given up");
                 for partition in partitions {
                     if let Some(lane) = self.running.get_mut(&partition) {
+                        lane.given_up.store(lost, Ordering::Relaxed);
                         lane.stop.cancel();
                         lane.released = Some(released.clone());
                     }
@@ -292,6 +296,7 @@ impl Lanes {
         self.lives += 1;
         let life = self.lives;
         let stop = CancellationToken::new();
+        let given_up = Arc::clone(&lane.given_up);
         self.tasks.spawn({
             let stop = stop.clone();
             async move { (partition, life, lane.run(stop).await) }
@@ -301,6 +306,7 @@ impl Lanes {
             Running {
                 life,
                 stop,
+                given_up,
                 released: None,
             },
         );

@@ -1,6 +1,7 @@
 //! How a tenure ends: everything that runs is ended and awaited.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,6 +14,9 @@ use crate::state::LaneState;
 /// How long the last flush may take, and the last offset commit: neither is needed for what is right,
 /// and whoever asked for the end waits.
 const LAST_MS: u64 = 3_000;
+
+/// Why a lane is given up that Kafka said nothing else about.
+const GIVEN_UP: &str = "Kafka: the consumer group heard nothing of this member for too long";
 
 impl Tenure {
     /// Ends and awaits everything.
@@ -28,6 +32,11 @@ impl Tenure {
             resolver.forget_relations();
         }
         let state = match &end {
+            Ok(TenureEnd::Finished) if lane.given_up.load(Ordering::Relaxed) => {
+                // This member goes on, and takes it again if nobody else does.
+                let reason = self.kafka.reason().unwrap_or(GIVEN_UP).to_owned();
+                Some(LaneState::Retrying { reason })
+            }
             Ok(TenureEnd::Finished) => Some(LaneState::Idle),
             Ok(TenureEnd::Stopped(stop)) | Err(Failure::Definite(stop)) => {
                 Some(LaneState::Stopped(stop.clone()))
