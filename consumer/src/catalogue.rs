@@ -9,6 +9,10 @@
 //! none where a component of the type (element, attribute, subtype) has none, because the operator
 //! would only fail later, row by row.
 
+mod fingerprint;
+mod keys;
+mod keys_sql;
+
 use std::collections::HashMap;
 
 use tokio_postgres::types::Oid;
@@ -18,6 +22,8 @@ use walbraid_apply::relation::{
 };
 
 use crate::policy::Failure;
+
+pub use fingerprint::fingerprint;
 
 /// The oid of bytea.
 const BYTEA_OID: Oid = 17;
@@ -53,6 +59,7 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
             replica_identity = Some(index);
         }
     }
+    let keys = keys::read(client, oid, &columns).await?;
     Ok(Some(Relation {
         oid,
         schema: schema.to_owned(),
@@ -62,7 +69,7 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
         primary_key,
         replica_identity,
         insert_trigger: class.try_get(2)?,
-        keys: Default::default(),
+        keys,
     }))
 }
 

@@ -35,13 +35,13 @@ pub(crate) struct Bed {
     pub(crate) registry: String,
 }
 
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     std::env::var(name)
         .unwrap_or_else(|_| panic!("{name} is not set: eval \"$(bin/stack env)\" before"))
 }
 
 /// The URL with another database.
-fn with_database(url: &str, database: &str) -> String {
+pub(crate) fn with_database(url: &str, database: &str) -> String {
     let at = url.rfind('/').unwrap();
     format!("{}/{database}", &url[..at])
 }

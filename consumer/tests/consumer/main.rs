@@ -8,9 +8,11 @@
 mod apply;
 mod bed;
 mod fence;
+mod keys;
 mod log;
 mod member;
 mod misfortune;
 mod proxy;
 mod silence;
 mod trouble;
+mod values;
