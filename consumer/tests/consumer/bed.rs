@@ -8,6 +8,8 @@ use prometheus_client::registry::Registry;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use walbraid_consumer::config::{Apply, Kafka, Registry as RegistryConfig, Subscriber};
@@ -22,6 +24,9 @@ use crate::log::Log;
 
 /// Where the stream of every test starts.
 pub(crate) const START: Lsn = Lsn(0x100_0000);
+
+/// A Kafka in this process.
+pub(crate) type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,6 +59,28 @@ pub(crate) async fn connect(url: &str) -> Sql {
 impl Bed {
     /// A bed with these tables on the subscriber.
     pub(crate) async fn new(test: &str, tables: &str) -> Self {
+        let kafka = variable("WALBRAID_KAFKA");
+        Self::on(test, tables, kafka, async |kafka, name| {
+            create_topic(kafka, name).await;
+        })
+        .await
+    }
+
+    /// The same with a Kafka of its own, which the test can take away.
+    pub(crate) async fn on_mock(test: &str, tables: &str, cluster: &Cluster) -> Self {
+        let kafka = cluster.bootstrap_servers();
+        Self::on(test, tables, kafka, async |_, name| {
+            cluster.create_topic(name, 1, 1).unwrap();
+        })
+        .await
+    }
+
+    async fn on(
+        test: &str,
+        tables: &str,
+        kafka: String,
+        make_topic: impl AsyncFnOnce(&str, &str),
+    ) -> Self {
         // RUST_LOG=walbraid_consumer=debug shows what happens.
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -71,9 +98,8 @@ impl Bed {
         let url = with_database(&server, &name);
         let sql = connect(&url).await;
         sql.batch_execute(tables).await.unwrap();
-        let kafka = variable("WALBRAID_KAFKA");
         let registry = variable("WALBRAID_REGISTRY_URL");
-        create_topic(&kafka, &name).await;
+        make_topic(&kafka, &name).await;
         let incarnation = Incarnation(*uuid::Uuid::new_v4().as_bytes());
         schema::install(&sql).await.unwrap();
         let stream = a_stream(&name, incarnation);

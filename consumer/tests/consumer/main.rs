@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod apply;
+mod away;
 mod bed;
 mod fence;
 mod keys;

@@ -1,4 +1,4 @@
-//! A TCP proxy in front of the subscriber: it can hold everything back, and say something that the
+//! A TCP proxy in front of the subscriber or the registry: it can hold everything back, and say something that the
 //! server never said.
 
 use std::net::SocketAddr;
@@ -43,8 +43,12 @@ impl Proxy {
 
     /// The same URL by way of the proxy, which has to understand what passes.
     pub(crate) fn url(&self, url: &str) -> String {
-        let url = url.replace(host_and_port(url), &self.address.to_string());
-        format!("{url}?sslmode=disable")
+        format!("{}?sslmode=disable", self.address_in(url))
+    }
+
+    /// The URL with the proxy's address.
+    pub(crate) fn address_in(&self, url: &str) -> String {
+        url.replace(host_and_port(url), &self.address.to_string())
     }
 
     /// Nothing passes, and nobody is told.
@@ -70,9 +74,9 @@ impl Drop for Proxy {
 }
 
 fn host_and_port(url: &str) -> &str {
-    let from = url.find('@').unwrap() + 1;
-    let length = url[from..].find('/').unwrap();
-    &url[from..from + length]
+    let (_, rest) = url.split_once("//").unwrap();
+    let (authority, _) = rest.split_once('/').unwrap();
+    authority.rsplit('@').next().unwrap()
 }
 
 async fn carry(
