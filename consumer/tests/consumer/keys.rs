@@ -17,7 +17,8 @@ use walbraid_schemas::{Carrier, Change, Column, Identity, LinkKind, Lsn, Table, 
 use walbraid_wire::Sql;
 
 use crate::bed::{connect, variable, with_database};
-use crate::values::{CASES, Case, Meets, Random};
+use crate::cases::CASES;
+use crate::values::{Case, Meets, Random};
 
 const RANDOM_VALUES: usize = 60;
 

@@ -8,6 +8,7 @@
 mod apply;
 mod away;
 mod bed;
+mod cases;
 mod fence;
 mod keys;
 mod log;

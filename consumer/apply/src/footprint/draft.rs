@@ -5,7 +5,7 @@ use std::sync::Arc;
 use walbraid_schemas::table::Table;
 
 use super::SpaceId;
-use super::kind::Kind;
+use super::kind::{Kind, Published};
 use super::plan::{Index, Parent, Referenced, Slot, Sort, TableKey, seed, whole};
 use super::reason::SerialReason;
 use crate::keys::{KeyIndex, KeySource, KeyType, Root};
@@ -61,7 +61,12 @@ impl<'a> Draft<'a> {
     }
 
     fn kind(&self, source: usize, key_type: &KeyType) -> Option<Kind> {
-        Kind::of(key_type, &self.table.columns[source].type_name)
+        let column = &self.table.columns[source];
+        let published = Published {
+            type_name: &column.type_name,
+            modifier: column.type_modifier,
+        };
+        Kind::of(key_type, published)
     }
 
     fn column_name(&self, column: usize) -> Arc<str> {
@@ -84,11 +89,13 @@ impl<'a> Draft<'a> {
             (None, Lookup::Nothing) => {}
             (None, _) => indexes.push(self.whole_row(lookup)),
         }
+        // Rows that are not equal and share a hash must not be taken for one row.
+        let told_apart = unique && indexes.first().is_some_and(|row| row.exact);
         for (place, index) in keys.indexes.iter().enumerate() {
             if Some(place) != found {
                 let mut index = self.index(index);
                 let known = index.slots.iter().all(|&slot| self.slots[slot].key);
-                index.wanted = unique && index.hashed && !known;
+                index.wanted = told_apart && index.hashed && !known;
                 indexes.push(index);
             }
         }
@@ -117,7 +124,9 @@ impl<'a> Draft<'a> {
                 continue;
             };
             let kind = match (self.kind(source, &column.key_type), lower) {
-                (Some(Kind::Text | Kind::Trimmed | Kind::Folded), true) => Some(Kind::Folded),
+                (Some(Kind::Text | Kind::Padded | Kind::Trimmed | Kind::Folded), true) => {
+                    Some(Kind::Folded)
+                }
                 (_, true) => None,
                 (kind, false) => kind,
             };
@@ -149,7 +158,7 @@ impl<'a> Draft<'a> {
             row: false,
             wanted: false,
             serial: reasons.into_iter().next().filter(|_| !hashed),
-            referenced: self.referenced(index, &slots),
+            referenced: self.referenced(index),
             slots,
         }
     }
@@ -185,21 +194,30 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn referenced(&self, index: &KeyIndex, slots: &[usize]) -> Option<Referenced> {
-        let mut references = self.relation.keys.referenced.iter();
-        let first = references.find(|reference| reference.index == index.oid)?;
+    fn referenced(&mut self, index: &KeyIndex) -> Option<Referenced> {
+        let references = &self.relation.keys.referenced;
         let all = || {
-            let references = self.relation.keys.referenced.iter();
-            references.filter(|reference| reference.index == index.oid)
+            references
+                .iter()
+                .filter(|reference| reference.index == index.oid)
         };
-        let published = slots.len() == index.columns.len();
-        let mut types = index.columns.iter().map(|column| &column.key_type);
+        let first = all().next()?;
         let cascading = all().find(|reference| !reference.cascades.is_empty());
+        let mut slots = Vec::with_capacity(index.columns.len());
+        for column in &index.columns {
+            if let (KeySource::Column(place), Some(kind)) =
+                (&column.source, simple(&column.key_type))
+                && let Some(source) = self.source(*place)
+            {
+                slots.push(self.slot(source, Some(kind)));
+            }
+        }
         Some(Referenced {
             space: SpaceId(index.oid),
             seed: seed(Sort::Referenced, index.oid),
             released: whole(Sort::Released, index.oid),
-            comparable: published && types.all(|key_type| simple(key_type).is_some()),
+            comparable: slots.len() == index.columns.len(),
+            value: Box::new(bare(index.oid, slots)),
             reason: SerialReason::ForeignKey {
                 constraint: Arc::clone(&first.name),
             },
@@ -234,20 +252,7 @@ impl<'a> Draft<'a> {
             parents.push(Parent {
                 space: SpaceId(key.index),
                 table: TableKey::of(key.parent.oid),
-                value: Index {
-                    space: SpaceId(key.index),
-                    seed: seed(Sort::Value, key.index),
-                    freed: whole(Sort::Freed, key.index),
-                    slots,
-                    hashed: true,
-                    exact: true,
-                    plain: true,
-                    nulls_distinct: true,
-                    row: false,
-                    wanted: false,
-                    serial: None,
-                    referenced: None,
-                },
+                value: bare(key.index, slots),
                 seed: seed(Sort::Referenced, key.index),
                 released: whole(Sort::Released, key.index),
                 comparable,
@@ -271,10 +276,28 @@ fn finds(index: &KeyIndex, lookup: &Lookup) -> bool {
     whole && index.columns.len() == columns.len() && index.columns.iter().all(covers)
 }
 
+/// A value of an index as foreign keys look at it.
+fn bare(oid: u32, slots: Vec<usize>) -> Index {
+    Index {
+        space: SpaceId(oid),
+        seed: seed(Sort::Value, oid),
+        freed: whole(Sort::Freed, oid),
+        slots,
+        hashed: true,
+        exact: true,
+        plain: true,
+        nulls_distinct: true,
+        row: false,
+        wanted: false,
+        serial: None,
+        referenced: None,
+    }
+}
+
 /// How both sides of a foreign key hash a value of the referenced column, whatever the publisher's
 /// types are; none if that would depend on them.
 fn simple(key_type: &KeyType) -> Option<Kind> {
-    let kind = Kind::of(key_type, "")?;
+    let kind = Kind::of(key_type, Published::ANY)?;
     (!matches!(kind, Kind::Array(_))).then_some(kind)
 }
 

@@ -34,7 +34,10 @@ pub(crate) enum Kind {
     Numeric(Option<i32>),
     /// Text, byte by byte: text, enum labels.
     Text,
-    /// Text whose spaces at the end do not count, or may be cut off on the way in.
+    /// Text whose spaces at the end do not count: char(n).
+    Padded,
+    /// Text whose spaces at the end may be cut off on the way in: varchar(n) of another length than
+    /// the publisher's.
     Trimmed,
     /// Text without regard to case.
     Folded,
@@ -74,10 +77,27 @@ pub(crate) enum Kind {
     Multirange(Box<Kind>),
 }
 
+/// The publisher's type of a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published<'a> {
+    /// As the log has it: `pg_catalog.int4`.
+    pub(crate) type_name: &'a str,
+    /// Its modifier.
+    pub(crate) modifier: i32,
+}
+
+impl Published<'_> {
+    /// Any type at all.
+    pub(crate) const ANY: Self = Self {
+        type_name: "",
+        modifier: -1,
+    };
+}
+
 impl Kind {
     /// How values of that type are compared that come from a column of the publisher's type; none
     /// if it cannot be mirrored.
-    pub(crate) fn of(key_type: &KeyType, published: &str) -> Option<Self> {
+    pub(crate) fn of(key_type: &KeyType, published: Published<'_>) -> Option<Self> {
         if !key_type.stock_equality || !key_type.deterministic {
             return None;
         }
@@ -89,14 +109,20 @@ impl Kind {
                     modifier: key_type.modifier,
                     ..KeyType::clone(element)
                 };
-                let published = published.replacen("._", ".", 1);
-                Self::Array(Box::new(Self::of(&element, &published)?))
+                let type_name = published.type_name.replacen("._", ".", 1);
+                let published = Published {
+                    type_name: &type_name,
+                    ..published
+                };
+                Self::Array(Box::new(Self::of(&element, published)?))
             }
             TypeForm::Base => Self::base(key_type.oid, key_type.modifier)?,
         };
         // Their text has several forms for one value, and only the type itself writes the one.
-        let same = |name: &str| published.strip_prefix("pg_catalog.") == Some(name);
+        let same = |name: &str| published.type_name.strip_prefix("pg_catalog.") == Some(name);
+        let uncut = same("varchar") && (4..=key_type.modifier).contains(&published.modifier);
         match kind {
+            Self::Trimmed if uncut => Some(Self::Text),
             Self::Jsonb if !same("jsonb") => None,
             Self::Range(_) | Self::Multirange(_) if !same(&key_type.name) => None,
             kind => Some(kind),
@@ -124,7 +150,7 @@ impl Kind {
             774 => Self::Mac(8),
             790 => Self::Money,
             829 => Self::Mac(6),
-            1042 => Self::Trimmed,
+            1042 => Self::Padded,
             1043 if modifier == -1 => Self::Text,
             1043 => Self::Trimmed,
             1082 => Self::Date,
@@ -185,7 +211,7 @@ impl Kind {
         match self {
             Self::Text => digest.bytes(text),
             Self::Int => digest.word(scalar::integer(text)? as u64),
-            Self::Trimmed => digest.bytes(scalar::trimmed(text)),
+            Self::Padded | Self::Trimmed => digest.bytes(scalar::trimmed(text)),
             Self::Uuid => digest.bytes(scalar::uuid(text)?),
             Self::Numeric(scale) => scalar::numeric(text, *scale, digest)?,
             Self::Timestamp(clock) => digest.bytes(clock::timestamp(text, *clock)?),
@@ -234,7 +260,7 @@ fn float(value: f64, digest: &mut Digest) {
 }
 
 /// The text that is sent to the subscriber for a typed value whose column there has another type.
-fn render(value: Value<'_>, out: &mut Vec<u8>) -> Option<()> {
+pub(super) fn render(value: Value<'_>, out: &mut Vec<u8>) -> Option<()> {
     out.clear();
     match value {
         Value::Null | Value::Unchanged | Value::NotSent => return None,

@@ -83,7 +83,8 @@ fn plain(value: &[u8]) -> Option<()> {
     (fits && !value.contains(&0x0b)).then_some(())
 }
 
-/// Takes a quoted value off: `\` in front of a byte stands for the byte, and so may a doubled quote.
+/// Takes a quoted value off: `\` in front of a byte stands for the byte, and so may a doubled
+/// quote.
 fn quoted(text: &[u8], doubles: bool) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let inner = text.strip_prefix(b"\"")?;
     let special = |byte: &u8| matches!(byte, b'"' | b'\\');

@@ -18,6 +18,23 @@ pub(super) enum Part {
     Unknown,
 }
 
+impl Part {
+    /// What a value is to a slot.
+    #[inline]
+    pub(super) fn of(value: Value<'_>, slot: &Slot, text: &mut Vec<u8>) -> Self {
+        match (value, &slot.kind) {
+            (Value::Null, _) => Self::Null,
+            (Value::Unchanged, _) => Self::Same,
+            (Value::NotSent, _) => Self::Unknown,
+            (_, None) => Self::Known(0),
+            (value, Some(kind)) => match kind.digest(value, text) {
+                Some(hash) => Self::Known(hash),
+                None => Self::Unknown,
+            },
+        }
+    }
+}
+
 /// The value that a row has in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
@@ -50,16 +67,7 @@ pub(super) fn read(
         }
         let value = value.map_err(|_| Unreadable)?;
         while let Some(slot) = wanted.next_if(|slot| slot.source == place) {
-            parts.push(match (value, &slot.kind) {
-                (Value::Null, _) => Part::Null,
-                (Value::Unchanged, _) => Part::Same,
-                (Value::NotSent, _) => Part::Unknown,
-                (_, None) => Part::Known(0),
-                (value, Some(kind)) => match kind.digest(value, text) {
-                    Some(hash) => Part::Known(hash),
-                    None => Part::Unknown,
-                },
-            });
+            parts.push(Part::of(value, slot, text));
         }
     }
     match parts.len() == slots.len() {

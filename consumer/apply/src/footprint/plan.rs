@@ -109,6 +109,8 @@ pub(super) struct Referenced {
     pub(super) space: SpaceId,
     pub(super) seed: u64,
     pub(super) released: u64,
+    /// The value as both sides have it, whatever the publisher's types are.
+    pub(super) value: Box<Index>,
     /// Both sides can tell which value is meant.
     pub(super) comparable: bool,
     pub(super) reason: SerialReason,
@@ -134,7 +136,7 @@ pub(super) struct Parent {
 #[derive(Debug)]
 pub struct Plan {
     pub(super) table: TableKey,
-    /// Hash of what rows are found by and what is asked of them.
+    /// Hash of how rows are found and how keys are made.
     pub(super) signature: u64,
     pub(super) slots: Vec<Slot>,
     /// The one that finds rows comes first.
@@ -198,13 +200,15 @@ impl Plan {
         self.slots.sort_by_key(|slot| slot.source);
         let values = self.parents.iter_mut().map(|parent| &mut parent.value);
         for index in self.indexes.iter_mut().chain(values) {
-            for slot in &mut index.slots {
+            let referenced = index.referenced.iter_mut();
+            let referenced = referenced.flat_map(|referenced| &mut referenced.value.slots);
+            for slot in index.slots.iter_mut().chain(referenced) {
                 *slot = place[*slot];
             }
         }
     }
 
-    /// Two plans of a table with the same signature find the same row by the same key.
+    /// Two plans of a table with the same signature make the same keys of the same row.
     fn sign(&self, relation: &Relation) -> u64 {
         let mut text = String::new();
         for index in self
@@ -238,6 +242,11 @@ impl Plan {
     /// The index that finds rows.
     pub(super) fn row(&self) -> Option<&Index> {
         self.indexes.first().filter(|index| index.row)
+    }
+
+    /// True if old values of the table's rows are asked for.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
     }
 
     /// Why indexes of the table are serial, for all changes of it.

@@ -5,11 +5,11 @@
 //! 1. Each change **reads its table's key**. TRUNCATE writes it, and so does a change of which too
 //!    little is known: that is how one change excludes all others of its table.
 //! 2. Each change **writes its row's key**, old and new: whoever finds the row waits.
-//! 3. For each other unique index a change **writes the values** that it gives up and that it takes.
-//!    A value that is given up and not known is a **free** of the index; whoever takes a value of
-//!    the index **takes** from it too, and so waits for all that freed before. A taker need not wait
-//!    for a taker, nor a free for a free: two rows never hold one value, so each of them has to
-//!    wait for a free of that value, or there was nobody.
+//! 3. For each other unique index a change **writes the values** that it gives up and that it
+//!    takes. A value that is given up and not known is a **free** of the index; whoever takes a
+//!    value of the index **takes** from it too, and so waits for all that freed before. A taker
+//!    need not wait for a taker, nor a free for a free: two rows never hold one value, so a taker
+//!    has to wait for the free of its value, or there was nobody.
 //! 4. A row that stays in its index with all columns as they were touches nothing of it.
 //! 5. Where foreign keys are checked, a child **reads the referenced value** (a key beside the
 //!    index's own, so that a parent's other columns may change) and the parent's table; the parent
@@ -148,6 +148,7 @@ impl Trace<'_> {
             let held = index.held(&self.scratch.new, &plan.slots);
             self.take(plan, index, held);
             if let Some(referenced) = &index.referenced {
+                let held = referenced.value.held(&self.scratch.new, &plan.slots);
                 self.referenced_new(plan, referenced, held);
             }
             told &= self.tell(index, held);
@@ -176,6 +177,7 @@ impl Trace<'_> {
             let held = self.old_held(plan, index, asked, &mut place);
             self.release(plan, index, held);
             if let Some(referenced) = &index.referenced {
+                let held = referenced.value.held(&self.scratch.old, &plan.slots);
                 self.referenced_old(plan, referenced, held);
             }
         }
@@ -218,22 +220,24 @@ impl Trace<'_> {
         for index in &plan.indexes {
             self.report(index);
             let before = self.old_held(plan, index, asked, &mut place);
+            let unchanged = index.plain && self.unchanged(plan, index, old.is_none());
             let mut after = index.held(&self.scratch.new, &plan.slots);
-            if after == Held::Unknown && self.same(index) {
+            if after == Held::Unknown && (unchanged || self.same(index)) {
                 after = before;
             }
             told &= self.tell(index, after);
-            let unchanged = index.plain && self.unchanged(plan, index, old.is_none());
-            if index.row || !(unchanged || index.exact && known(before) && before == after) {
+            let stays = unchanged || index.exact && known(before) && before == after;
+            if index.row || !stays {
                 self.release(plan, index, before);
-                if index.row && before == after {
-                    continue;
+                if !(index.row && before == after) {
+                    self.take(plan, index, after);
                 }
-                self.take(plan, index, after);
             }
             if let Some(referenced) = &index.referenced
                 && !unchanged
             {
+                let before = referenced.value.held(&self.scratch.old, &plan.slots);
+                let after = referenced.value.held(&self.scratch.new, &plan.slots);
                 self.referenced_old(plan, referenced, before);
                 self.referenced_new(plan, referenced, after);
             }
@@ -363,6 +367,10 @@ impl Trace<'_> {
         let Some(index) = plan.row().filter(|_| plan.asks) else {
             return;
         };
+        if before == Held::Unknown || after == Held::Unknown {
+            // It may have been any row.
+            self.old.forget();
+        }
         if let Held::Hash(key) = before
             && before != after
         {
