@@ -17,7 +17,8 @@ use walbraid_schemas::{Carrier, Change, Column, Identity, LinkKind, Lsn, Table, 
 use walbraid_wire::Sql;
 
 use crate::bed::{connect, variable, with_database};
-use crate::cases::CASES;
+use crate::scalars::SCALARS;
+use crate::texts::TEXTS;
 use crate::values::{Case, Meets, Random};
 
 const RANDOM_VALUES: usize = 60;
@@ -245,7 +246,7 @@ async fn what_the_server_calls_equal_meets_in_a_key() {
     let seed = rand::random();
     println!("seed {seed}");
     let mut findings = Vec::new();
-    for case in CASES {
+    for case in SCALARS.iter().chain(TEXTS) {
         let found = check(&servers, case, seed).await;
         findings.extend(found.iter().map(|text| format!("{}: {text}", case.name)));
     }

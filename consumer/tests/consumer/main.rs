@@ -8,13 +8,14 @@
 mod apply;
 mod away;
 mod bed;
-mod cases;
 mod fence;
 mod keys;
 mod log;
 mod member;
 mod misfortune;
 mod proxy;
+mod scalars;
 mod silence;
+mod texts;
 mod trouble;
 mod values;
