@@ -5,6 +5,7 @@
 //! transaction tells where it ends. Nothing here waits for an answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use walbraid_apply::coordinator::Commit;
@@ -123,6 +124,10 @@ impl Worker {
         self.session.sender.execute(0);
         self.due.push(Step::Progress);
         self.frame(COMMIT, Step::Commit);
+        if self.config.workers.load(Ordering::Relaxed) > 1 {
+            // Others wait for it to return: its answer must not wait for what is sent behind it.
+            self.session.sender.flush_request();
+        }
     }
 
     /// Writes a piece's statements; stops where the session has to be mended.

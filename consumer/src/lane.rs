@@ -25,7 +25,7 @@ use crate::group::{Group, is_given_up};
 use crate::metrics::LaneMetrics;
 use crate::policy::{Cause, Failure, Retry, Transient};
 use crate::registry::Tables;
-use crate::resolve::Resolver;
+use crate::resolve::{KeyWatch, Resolver};
 use crate::stream::Stream;
 use crate::tenure::{self, TenureEnd};
 
@@ -81,6 +81,7 @@ impl Lane {
             application_name(&config.stream, number, "catalogue"),
             &config.kafka.topic,
             metrics.clone(),
+            KeyWatch::new(&config.apply),
         );
         Ok(Self {
             config: Arc::clone(config),

@@ -6,12 +6,16 @@
 //! the reader stops when the channel between them is full.
 //!
 //! What was resolved is kept by schema and fingerprint; the lane throws it away when the
-//! subscriber's tables may have changed.
+//! subscriber's tables may have changed. Where several workers may apply, the catalogue is asked
+//! every second whether what conflict keys rest on has changed: an index that was added then counts
+//! for the records that follow, and the engine lets the first of them wait for those before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use walbraid_apply::event::Record;
 use walbraid_apply::mapping::{Mapped, Target};
@@ -23,6 +27,7 @@ use walbraid_schemas::table::Table;
 use walbraid_wire::{ConnectOptions, Sql};
 
 use crate::catalogue;
+use crate::config::Apply;
 use crate::fetch::{self, Batch};
 use crate::flusher;
 use crate::metrics::LaneMetrics;
@@ -34,6 +39,9 @@ const TARGETS_MAX: usize = 10_000;
 
 /// Batches between the resolver and the lane.
 pub(crate) const BATCHES_MAX: usize = 2;
+
+/// How often the catalogue is asked whether it has changed.
+const LOOK_MS: u64 = 1_000;
 
 /// What the lane gets.
 #[derive(Debug)]
@@ -61,6 +69,31 @@ pub(crate) struct Resolver {
     metrics: LaneMetrics,
     /// What is waited for.
     trouble: Trouble,
+    keys: KeyWatch,
+}
+
+/// What conflict keys rest on.
+pub(crate) struct KeyWatch {
+    /// Somebody needs them.
+    wanted: bool,
+    /// Tables, as `schema.table`, that are declared safe.
+    parallel_safe: Vec<String>,
+    /// The relations that were read.
+    relations: Vec<u32>,
+    /// Of them, as they were read.
+    fingerprint: Option<String>,
+}
+
+impl KeyWatch {
+    /// What the configuration asks for.
+    pub(crate) fn new(apply: &Apply) -> Self {
+        Self {
+            wanted: apply.workers.most() > 1,
+            parallel_safe: apply.parallel_safe.clone(),
+            relations: Vec::new(),
+            fingerprint: None,
+        }
+    }
 }
 
 impl Resolver {
@@ -70,6 +103,7 @@ impl Resolver {
         application_name: String,
         topic: &str,
         metrics: LaneMetrics,
+        keys: KeyWatch,
     ) -> Self {
         let trouble = Trouble::default();
         Self {
@@ -81,6 +115,7 @@ impl Resolver {
             topic: topic.to_owned(),
             metrics,
             trouble,
+            keys,
         }
     }
 
@@ -92,6 +127,8 @@ impl Resolver {
     /// Forgets what was read from the subscriber's catalogue.
     pub(crate) fn forget_relations(&mut self) {
         self.targets.clear();
+        self.keys.relations.clear();
+        self.keys.fingerprint = None;
         self.session = None;
     }
 
@@ -102,9 +139,15 @@ impl Resolver {
         resolved: mpsc::Sender<Resolved>,
         stop: CancellationToken,
     ) -> Self {
+        let mut looks = tokio::time::interval(Duration::from_millis(LOOK_MS));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let batch = tokio::select! {
                 batch = run.batches.recv() => batch,
+                _ = looks.tick(), if self.keys.wanted => {
+                    self.look().await;
+                    continue;
+                }
                 () = stop.cancelled() => None,
             };
             let Some(batch) = batch else { break };
@@ -242,8 +285,57 @@ impl Resolver {
             Some(session) => session,
             None => flusher::open(&self.options, &self.application_name).await?,
         };
-        let relation = catalogue::read(&session, &table.schema, &table.name).await?;
+        let relation = match self.keys.wanted {
+            true => self.read_watched(&session, table).await?,
+            false => catalogue::read(&session, &table.schema, &table.name).await?,
+        };
         self.session = Some(session);
         Ok(relation)
+    }
+
+    /// Reads a relation that is watched from here on. One snapshot for all of it: what changes
+    /// behind it is seen by the next look, at this relation or another.
+    async fn read_watched(
+        &mut self,
+        session: &Sql,
+        table: &Table,
+    ) -> Result<Option<Relation>, Failure> {
+        session
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            .await?;
+        let seen = catalogue::fingerprint(session, &self.keys.relations).await?;
+        self.compare(seen);
+        let mut relation = catalogue::read(session, &table.schema, &table.name).await?;
+        if let Some(relation) = &mut relation {
+            let name = format!("{}.{}", table.schema, table.name);
+            relation.keys.declared_safe = self.keys.parallel_safe.contains(&name);
+            self.keys.relations.push(relation.oid);
+            let seen = catalogue::fingerprint(session, &self.keys.relations).await?;
+            self.keys.fingerprint = Some(seen);
+        }
+        session.batch_execute("COMMIT").await?;
+        Ok(relation)
+    }
+
+    /// Asks whether what conflict keys rest on has changed. A session that fails is opened anew
+    /// when it is needed.
+    async fn look(&mut self) {
+        if let Some(session) = self.session.take()
+            && let Ok(seen) = catalogue::fingerprint(&session, &self.keys.relations).await
+        {
+            self.session = Some(session);
+            self.compare(seen);
+        }
+    }
+
+    /// What has changed is read anew for the records that follow.
+    fn compare(&mut self, seen: String) {
+        let before = self.keys.fingerprint.replace(seen);
+        if before.is_some() && before != self.keys.fingerprint {
+            tracing::info!("the subscriber's catalogue has changed: tables are read anew");
+            self.targets.clear();
+            self.keys.relations.clear();
+            self.keys.fingerprint = None;
+        }
     }
 }

@@ -29,6 +29,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -96,6 +97,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) truncate_cascade: bool,
     pub(crate) metrics: LaneMetrics,
     pub(crate) loss: Loss,
+    /// How many workers the lane has.
+    pub(crate) workers: Arc<AtomicUsize>,
 }
 
 /// Where the unit that is being written stands.

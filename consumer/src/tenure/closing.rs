@@ -52,6 +52,7 @@ impl Tenure {
             Some(state) => self.finish_in_order(lane, state).await,
             None => self.drop_sessions().await,
         }
+        tracing::debug!(tally = ?self.engine.tally(), "what the analyzer said");
         lane.retries = self.retries;
         lane.engine = Some(self.engine);
         if let Ok(reader) = Arc::try_unwrap(self.reader) {
