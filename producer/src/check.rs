@@ -128,6 +128,7 @@ async fn publication_findings(sql: &Sql, facts: &Facts, config: &Config) -> Vec<
         Err(error) => Some(policy::stop(&error, "publisher")),
     };
     let mut findings = vec![Finding::of(SUBJECT, stop)];
+    findings.extend(filter_finding(sql, names).await);
     match publisher::unidentified(sql, names).await {
         Ok(tables) if tables.is_empty() => {}
         Ok(tables) => findings.push(Finding::doubtful(
@@ -145,6 +146,25 @@ async fn publication_findings(sql: &Sql, facts: &Facts, config: &Config) -> Vec<
         }
     }
     findings
+}
+
+/// Row filters that a value stored apart may pass by.
+async fn filter_finding(sql: &Sql, names: &[String]) -> Option<Finding> {
+    const SUBJECT: &str = "publisher: row filters";
+    match publisher::filtered(sql, names).await {
+        Ok(tables) if tables.is_empty() => None,
+        Ok(tables) => Some(Finding::doubtful(
+            SUBJECT,
+            format!(
+                "tables with a row filter may hold large values: {}",
+                tables.join(", ")
+            ),
+            "An UPDATE that brings a row into the filter, and leaves a large value as it was, does \
+             not carry that value: the stream stops there by name.",
+            Some("ALTER TABLE … REPLICA IDENTITY FULL, or publish it without a filter.".to_owned()),
+        )),
+        Err(error) => Some(Finding::bad(SUBJECT, policy::stop(&error, "publisher"))),
+    }
 }
 
 async fn slot_findings(sql: &Sql, facts: &Facts, config: &Config) -> Vec<Finding> {

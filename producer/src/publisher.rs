@@ -235,6 +235,31 @@ pub async fn unidentified(client: &Client, names: &[String]) -> Result<Vec<Strin
         .collect::<Result<_, _>>()?)
 }
 
+/// The filter is read through the row as JSON: 14 has none.
+const FILTERED: &str = "\
+select distinct pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname)
+  from pg_catalog.pg_publication p
+  join pg_catalog.pg_publication_rel r on r.prpubid = p.oid
+  join pg_catalog.pg_class c on c.oid = r.prrelid
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+ where p.pubname = any ($1) and p.pubupdate and c.relreplident <> 'f'
+   and pg_catalog.to_jsonb(r) ->> 'prqual' is not null
+   and exists (
+       select 1 from pg_catalog.pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+          and a.attlen = -1 and a.attstorage <> 'p')
+ order by 1";
+
+/// Tables published with a row filter, of which an update may bring a row into the filter without
+/// all of its values: those that are stored apart and did not change are not in the WAL.
+pub async fn filtered(client: &Client, names: &[String]) -> Result<Vec<String>, Error> {
+    let rows = client.query(FILTERED, &[&names]).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?)
+}
+
 /// An identifier as SQL wants it, always quoted.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))

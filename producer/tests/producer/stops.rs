@@ -287,6 +287,19 @@ async fn checks_find_what_would_stop_the_producer_and_change_nothing() {
     };
     let findings = check::check(&place.config).await;
     assert_eq!(bad(&findings), [], "{findings:?}");
+    let doubted = |findings: &[Finding]| {
+        let mut doubtful = findings
+            .iter()
+            .filter(|finding| matches!(finding.standing, Standing::Doubtful(_)));
+        doubtful.any(|finding| finding.subject == "publisher: row filters")
+    };
+    assert!(!doubted(&findings), "{findings:?}");
+    let filtered = "CREATE PUBLICATION filtered FOR TABLE a WHERE (id > 5)";
+    place.publisher().await.run(filtered).await;
+    let mut config = place.config.clone();
+    config.publisher.publications = vec!["filtered".to_owned()];
+    let findings = check::check(&config).await;
+    assert!(doubted(&findings), "{findings:?}");
     let mut config = place.config.clone();
     config.publisher.publications = vec!["nothing".to_owned()];
     config.kafka.topic = "no_topic".to_owned();
