@@ -8,6 +8,7 @@
 mod apply;
 mod away;
 mod bed;
+mod families;
 mod fence;
 mod keys;
 mod log;
