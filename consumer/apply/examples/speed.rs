@@ -1,5 +1,5 @@
-//! How long the pure half of the consumer takes: statements with parameters for a row, and the
-//! engine for a transaction.
+//! How long the pure half of the consumer takes: statements with parameters for a row, conflict keys
+//! and the engine for a transaction.
 //!
 //! `cargo run --release -p walbraid-apply --example speed`; prints the median of several rounds.
 
@@ -13,10 +13,13 @@ use walbraid_apply::action::Action;
 use walbraid_apply::binding::Builder;
 use walbraid_apply::engine::{Config, Engine};
 use walbraid_apply::event::{CommitTag, Event, Record};
+use walbraid_apply::footprint::{self, Footprint, NoOldValues};
+use walbraid_apply::keys::{KeyColumn, KeyIndex, KeySource, KeyType, Keys};
 use walbraid_apply::mapping::{Mapped, Target};
 use walbraid_apply::relation::{
     Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
 };
+use walbraid_apply::unit::{Piece, Transaction};
 use walbraid_schemas::chain::{Position, Start};
 use walbraid_schemas::{
     Body, Carrier, Change, Claim, Envelope, Identity, Incarnation, LinkKind, Lsn, Part, Table,
@@ -40,7 +43,7 @@ const COLUMNS: [(&str, &[u8]); 8] = [
 ];
 
 fn main() {
-    let target = target();
+    let target = target(false);
     let table = Arc::clone(target.as_ref().unwrap().table());
     let mut new = Vec::new();
     for (column, (_, text)) in table.columns.iter().zip(COLUMNS) {
@@ -80,6 +83,14 @@ fn main() {
     }
     let changes = vec![update.clone(), update, insert.clone(), insert];
     println!(
+        "keys, by the primary key: {:.0} ns a transaction of 4 rows",
+        keys(&changes, &target)
+    );
+    println!(
+        "keys, two unique indexes more: {:.0} ns a transaction of 4 rows",
+        keys(&changes, &self::target(true))
+    );
+    println!(
         "engine: {:.0} ns a transaction of 4 rows",
         engine(&changes, &target)
     );
@@ -105,6 +116,30 @@ fn statements(change: &Change, target: &Target) -> f64 {
         for _ in 0..ROWS {
             let statement = builder.build(black_box(change), &targets).unwrap().unwrap();
             black_box((statement.id(), builder.parameters().encoded()));
+        }
+        (cpu_ns() - begin) / ROWS as f64
+    })
+}
+
+fn keys(changes: &[Change], target: &Target) -> f64 {
+    let piece = Piece::new(changes.to_vec(), vec![target.clone()], 400);
+    let transaction = Transaction {
+        kind: LinkKind::Transaction,
+        xid: 1,
+        commit_lsn: Lsn(1),
+        commit_time_us: 1,
+        origin: None,
+        pieces: vec![Arc::new(piece)],
+        first_offset: 0,
+        ending: None,
+    };
+    let mut footprint = Footprint::default();
+    median(|| {
+        let begin = cpu_ns();
+        for _ in 0..ROWS {
+            footprint.clear();
+            footprint::add(black_box(&transaction), &mut NoOldValues, &mut footprint);
+            black_box(&footprint.touches);
         }
         (cpu_ns() - begin) / ROWS as f64
     })
@@ -229,7 +264,14 @@ fn record(number: u64, changes: &[Change], target: &Target) -> Record {
     }
 }
 
-fn target() -> Target {
+/// The columns' types on the subscriber.
+fn key_type(place: usize) -> KeyType {
+    let oids = [23, 20, 16, 1700, 1184, 701, 25, 1043];
+    KeyType::builtin(oids[place], COLUMNS[place].0)
+}
+
+/// A table with a primary key, and with a unique number and a unique name if that is asked for.
+fn target(more: bool) -> Target {
     let columns = COLUMNS.iter().enumerate().map(|(place, (name, _))| {
         let type_name = format!("pg_catalog.{name}");
         walbraid_schemas::Column {
@@ -258,6 +300,20 @@ fn target() -> Target {
         operand_sql: None,
         equality: Some(Operator::builtin("=")),
     };
+    let index = |number: usize| {
+        let place = [0, 3, 6][number];
+        KeyIndex {
+            oid: 10 + number as u32,
+            name: "key".into(),
+            columns: vec![KeyColumn {
+                source: KeySource::Column(place),
+                key_type: key_type(place),
+            }],
+            nulls_distinct: true,
+            partial: false,
+            exclusion: false,
+        }
+    };
     let key = IndexColumn {
         column: 0,
         equality: Operator::builtin("="),
@@ -271,7 +327,11 @@ fn target() -> Target {
         primary_key: Some(UniqueIndex { columns: vec![key] }),
         replica_identity: None,
         insert_trigger: false,
-        keys: Default::default(),
+        keys: Keys {
+            columns: (0..COLUMNS.len()).map(key_type).collect(),
+            indexes: (0..if more { 3 } else { 1 }).map(index).collect(),
+            ..Keys::default()
+        },
     };
     Ok(Arc::new(
         Mapped::new(Arc::new(table), Some(Arc::new(relation))).unwrap(),
