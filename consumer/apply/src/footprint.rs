@@ -30,6 +30,7 @@ pub use reason::SerialReason;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use plan::Shape;
 use trace::Scratch;
 
 use crate::unit::Transaction;
@@ -92,8 +93,8 @@ pub struct Footprint {
     last_table: Option<u64>,
     /// The mapping whose shape is known to be its table's.
     last_mapped: u64,
-    /// By topmost table the signature of its shape.
-    shapes: HashMap<u32, u64>,
+    /// The signature that each shape has now.
+    shapes: HashMap<Shape, u64>,
     scratch: Scratch,
 }
 

@@ -132,12 +132,22 @@ pub(super) struct Parent {
     pub(super) reason: SerialReason,
 }
 
+/// What a signature is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    /// The rows of a topmost table.
+    Rows(u32),
+    /// The keys of a relation.
+    Keys(u32),
+}
+
 /// What is touched by changes of one mapped table.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) table: TableKey,
-    /// Hash of how rows are found and how keys are made.
-    pub(super) signature: u64,
+    /// How rows are found and what is asked of them, by topmost table; how all keys are made, by
+    /// the relation itself, for its siblings may have indexes of their own.
+    pub(super) signatures: [(Shape, u64); 2],
     pub(super) slots: Vec<Slot>,
     /// The one that finds rows comes first.
     pub(super) indexes: Vec<Index>,
@@ -167,7 +177,7 @@ impl Plan {
         let parents = draft.parents();
         let mut plan = Self {
             table: TableKey::of(draft.root.oid),
-            signature: 0,
+            signatures: [(Shape::Rows(0), 0), (Shape::Keys(0), 0)],
             asks: indexes.iter().any(|index| index.wanted),
             slots: draft.slots,
             indexes,
@@ -185,7 +195,13 @@ impl Plan {
             plan.names.push((SpaceId(root.oid), Arc::clone(&root.name)));
         }
         plan.sort_slots();
-        plan.signature = plan.sign(relation);
+        plan.signatures = [
+            (
+                Shape::Rows(plan.table.space.0),
+                plan.sign(relation, |index| index.row || index.wanted),
+            ),
+            (Shape::Keys(relation.oid), plan.sign(relation, |_| true)),
+        ];
         plan
     }
 
@@ -209,7 +225,7 @@ impl Plan {
     }
 
     /// Two plans of a table with the same signature make the same keys of the same row.
-    fn sign(&self, relation: &Relation) -> u64 {
+    fn sign(&self, relation: &Relation, of: impl Fn(&Index) -> bool) -> u64 {
         let mut text = String::new();
         for index in self
             .indexes
@@ -232,11 +248,6 @@ impl Plan {
     pub fn name(&self, space: SpaceId) -> Option<&Arc<str>> {
         let named = self.names.iter().find(|(known, _)| *known == space);
         named.map(|(_, name)| name)
-    }
-
-    /// The oid of the topmost table, which is what shapes are remembered by.
-    pub(super) fn root(&self) -> u32 {
-        self.table.space.0
     }
 
     /// The index that finds rows.

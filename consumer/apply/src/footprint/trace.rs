@@ -110,10 +110,12 @@ impl Trace<'_> {
         }
         self.footprint.last_mapped = mapped.id();
         let plan = mapped.conflict();
-        let before = self.footprint.shapes.insert(plan.root(), plan.signature);
-        if before.is_some_and(|before| before != plan.signature) {
-            self.write_table(plan.table, SerialReason::ShapeChanged);
-            self.old.forget();
+        for (shape, signature) in plan.signatures {
+            let before = self.footprint.shapes.insert(shape, signature);
+            if before.is_some_and(|before| before != signature) {
+                self.write_table(plan.table, SerialReason::ShapeChanged);
+                self.old.forget();
+            }
         }
     }
 

@@ -161,6 +161,26 @@ fn partitions_are_their_root() {
 }
 
 #[test]
+fn partitions_may_have_indexes_of_their_own() {
+    let part = |oid, index| {
+        let part = table(oid, "part", &["!id:int4", "u:int4"])
+            .primary(11, &["id"])
+            .full();
+        part.unique(index, &["u"])
+            .keys(|keys| keys.root = Some(root(1)))
+            .map()
+    };
+    let (one, two) = (part(5, 15), part(6, 16));
+    let row = |t: &Target, id| insert(t, &[Int(id), Int(0)]);
+    blind(
+        "partitions by turns",
+        &[row(&one, 1), row(&two, 2), row(&one, 3), row(&two, 4)],
+        false,
+    );
+    blind("the same row", &[row(&one, 1), row(&two, 1)], true);
+}
+
+#[test]
 fn what_fires_runs_alone_unless_declared_safe() {
     let base = || table(1, "t", &["!id:int4", "+y:int4"]).primary(11, &["id"]);
     let trigger = |safe| {
