@@ -239,7 +239,9 @@ impl Lane {
             return Some(format!("producer: {}", refusal::text(refusal.clone())));
         }
         match (self.consumer, self.producer) {
-            (Runs::No, Runs::Yes | Runs::Unknown) if self.waits_for_kafka() => self.row.reason.clone(),
+            (Runs::No, Runs::Yes | Runs::Unknown) if self.waits_for_kafka() => {
+                self.row.reason.clone()
+            }
             (Runs::No, Runs::No) => Some("neither producer nor consumer runs".to_owned()),
             (Runs::No, _) => Some("no consumer runs".to_owned()),
             (_, Runs::No) => Some("no producer runs".to_owned()),
