@@ -335,7 +335,9 @@ impl Engine {
         {
             self.drop_open(actions);
         }
-        self.set_workers(actions);
+        if self.phase == Phase::Applying {
+            self.set_workers(actions);
+        }
         while self.phase == Phase::Applying {
             let mut group = self.config.group;
             group.transactions_max = self.pace.group(group.transactions_max);

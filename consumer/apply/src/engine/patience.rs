@@ -7,6 +7,7 @@
 //! server little, but it takes every partition of its lock table to answer.
 
 use super::Engine;
+use super::pending::Entry;
 use crate::action::Action;
 use crate::state::State;
 use crate::unit::UnitId;
@@ -57,9 +58,7 @@ impl Engine {
     /// Asks who waits for whom, if the head has taken long and a later unit may be why.
     pub(super) fn ask_blocked(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let mut units = self.pending.units.iter();
-        let head = units
-            .next()
-            .filter(|head| head.attempt.is_some() && head.state == State::Running);
+        let head = units.next().filter(|head| may_wait(head));
         let held = units.any(|entry| entry.attempt.is_some_and(|attempt| !attempt.commit_sent));
         match head.filter(|_| held) {
             Some(head) => {
@@ -70,4 +69,10 @@ impl Engine {
             None => self.patience.watched = None,
         }
     }
+}
+
+/// A statement of it may wait in the server, or its COMMIT: constraints are checked there too.
+fn may_wait(head: &Entry) -> bool {
+    head.attempt
+        .is_some_and(|attempt| head.state == State::Running || attempt.commit_sent)
 }

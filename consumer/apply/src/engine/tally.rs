@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::Engine;
 use crate::conflict::{Dependence, Edge};
 use crate::footprint::{Footprint, Scope, SerialReason, SpaceId};
 use crate::unit::Unit;
@@ -15,6 +16,14 @@ pub struct Tally {
     pub waits: HashMap<SpaceId, u64>,
     /// Units that ran alone, or had to be in order for a whole table, by why.
     pub serial: HashMap<(SpaceId, SerialReason), u64>,
+}
+
+impl Engine {
+    /// Touches of keys by units that are not committed; bounded by `conflict_keys_max`, and one for
+    /// each unit that runs alone because of it.
+    pub fn conflict_touches(&self) -> usize {
+        self.pending.hash.touches()
+    }
 }
 
 impl Tally {

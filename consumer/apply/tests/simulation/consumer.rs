@@ -377,7 +377,7 @@ impl Consumer {
     }
 }
 
-fn name(action: &Action) -> &'static str {
+pub fn name(action: &Action) -> &'static str {
     match action {
         Action::Run { unit, .. } if unit.is_open() => "an open unit",
         Action::Run { unit, .. } if unit.transactions.len() > 1 => "a unit of several transactions",

@@ -138,7 +138,7 @@ impl Log {
     }
 }
 
-fn claim(confirmed_lsn: Lsn) -> Claim {
+pub fn claim(confirmed_lsn: Lsn) -> Claim {
     Claim {
         generation: 1,
         id: [0; 16],

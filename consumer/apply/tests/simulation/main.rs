@@ -13,6 +13,7 @@
 
 mod consumer;
 mod log;
+mod parallel;
 mod random;
 mod subscriber;
 
@@ -71,7 +72,7 @@ const MISFORTUNES: &[&str] = &[
 ];
 
 #[test]
-fn one_worker_that_skips_missing_rows() {
+fn simulation_of_one_worker_that_skips_missing_rows() {
     let profile = Profile {
         workers: 1,
         on_missing_is_error: false,
@@ -83,7 +84,7 @@ fn one_worker_that_skips_missing_rows() {
 }
 
 #[test]
-fn one_worker_that_reads_the_counts_first() {
+fn simulation_of_one_worker_that_reads_the_counts_first() {
     let profile = Profile {
         workers: 1,
         on_missing_is_error: true,
@@ -95,7 +96,7 @@ fn one_worker_that_reads_the_counts_first() {
 }
 
 #[test]
-fn several_workers() {
+fn simulation_of_several_workers() {
     let profile = Profile {
         workers: 3,
         on_missing_is_error: false,
@@ -107,7 +108,7 @@ fn several_workers() {
 }
 
 #[test]
-fn without_any_misfortune() {
+fn simulation_without_any_misfortune() {
     let profile = Profile {
         workers: 1,
         on_missing_is_error: false,

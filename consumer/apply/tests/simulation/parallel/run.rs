@@ -1,0 +1,594 @@
+//! One run: the shell of the engine, what befalls it, and what is checked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use walbraid_apply::action::Action;
+use walbraid_apply::coordinator::OnMissing;
+use walbraid_apply::engine::{Config, Engine};
+use walbraid_apply::event::{Event, Record};
+use walbraid_apply::mapping::Target;
+use walbraid_apply::pace::Workers;
+use walbraid_apply::rule::{BackOff, Cause};
+use walbraid_apply::scheduler::{InFlightLimits, WorkerId};
+use walbraid_apply::window::GroupLimits;
+use walbraid_schemas::chain::Start;
+use walbraid_schemas::envelope::Body;
+use walbraid_schemas::notice::{Stop, StopKind};
+
+use super::Profile;
+use super::history::History;
+use super::schema::{HEAP, Lie, STAMPED, Schema, TABLES};
+use super::server::Server;
+use super::worker::{Faults, Subscriber, Worker};
+use super::world::{Hashes, Side, World};
+use crate::random::Random;
+
+/// Faults stop after this many steps; by the last everything must have arrived.
+const FAULTY_STEPS: usize = 300;
+const STEPS_MAX: usize = 20_000;
+
+/// What may come next: work, reports, records, a flush, answers, time.
+const TURNS: usize = 6;
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What happened, and how often.
+    pub seen: BTreeMap<&'static str, u64>,
+    /// The catalogue lied, the tables went wrong, and no attempt failed: why.
+    pub unsaved: Option<&'static str>,
+}
+
+/// What the subscriber must hold after each transaction, up to the one that it must refuse.
+struct Oracle {
+    states: BTreeMap<usize, Hashes>,
+    refusal: Option<(usize, StopKind)>,
+}
+
+pub struct Run {
+    random: Random,
+    profile: Profile,
+    config: Config,
+    schema: Arc<Schema>,
+    history: History,
+    oracle: Oracle,
+    side: Side,
+    lie: Option<Lie>,
+    /// By table what the engine is told: the truth, and the lie.
+    targets: [Vec<Target>; 2],
+    subscriber: Subscriber,
+    engine: Engine,
+    workers: Vec<Worker>,
+    busy_us: u64,
+    /// How often each of the turns is taken.
+    pace: [usize; TURNS],
+    events: VecDeque<Event>,
+    /// What was found when somebody asked who waits for whom; it arrives later.
+    answer: Option<Vec<(WorkerId, WorkerId)>>,
+    connecting: bool,
+    now_ms: u64,
+    next_offset: usize,
+    paused: bool,
+    stopped: Option<Stop>,
+    checked: usize,
+    outcome: Outcome,
+}
+
+impl Run {
+    pub fn new(seed: u64, profile: Profile) -> Self {
+        let mut random = Random::new(seed);
+        let lies = profile.lies || random.once_in(100);
+        let lie = lies.then(|| Lie::ALL[random.below(Lie::ALL.len())]);
+        let mut schema = Schema::new(&mut random, lie == Some(Lie::SafeTrigger));
+        schema.rechecks_ctid = lie != Some(Lie::OtherTable) || !random.once_in(4);
+        let schema = Arc::new(schema);
+        let history = History::new(&mut random, &schema);
+        let config = config(&mut random);
+        let strict = config.on_missing == OnMissing::Error;
+        let side = if strict { Side::Strict } else { Side::Lenient };
+        let mut start = history.start.clone();
+        let mut poison = None;
+        if profile.poisoned {
+            if random.once_in(2) {
+                start = without_a_row(&mut random, start);
+            } else {
+                let link = &history.links[random.below(history.links.len())];
+                poison = Some((link.xid, random.below(link.ops.len().max(1))));
+            }
+        }
+        let server = Server::new(Arc::clone(&schema), &start);
+        let mut subscriber = Subscriber::new(server, strict);
+        subscriber.poison = poison;
+        let targets = [None, lie].map(|lie| {
+            let tables = 0..TABLES;
+            tables.map(|table| schema.target(table, lie)).collect()
+        });
+        let oracle = Oracle::new(&history, &schema, side, poison, 0, start);
+        let engine = Engine::new(config.clone(), subscriber.position());
+        let busy_us = [20, 500, 5_000][random.below(3)];
+        let pace = [8, 8, 8, 2, 3, 3].map(|most| 1 + random.below(most));
+        let mut run = Self {
+            random,
+            profile,
+            config,
+            schema,
+            history,
+            oracle,
+            side,
+            lie,
+            targets,
+            subscriber,
+            engine,
+            workers: Vec::new(),
+            busy_us,
+            pace,
+            events: VecDeque::new(),
+            answer: None,
+            connecting: false,
+            now_ms: 0,
+            next_offset: 0,
+            paused: false,
+            stopped: None,
+            checked: 0,
+            outcome: Outcome::default(),
+        };
+        run.sessions();
+        run.read_from(0);
+        run
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Outcome {
+        for step in 0..STEPS_MAX {
+            let faults = Faults(self.profile.faults && step < FAULTY_STEPS);
+            self.step(faults);
+            if self.outcome.unsaved.is_some() {
+                self.count_retries();
+                return self.outcome;
+            }
+            let read = self.next_offset == self.history.records.len() && self.events.is_empty();
+            let applied = self.subscriber.applied == self.history.links.len();
+            if read && applied && self.engine.status().is_drained {
+                self.check_the_end();
+                self.count_retries();
+                return self.outcome;
+            }
+        }
+        let waits = self.subscriber.server.waits();
+        let status = self.engine.status();
+        panic!("nothing moves: {waits:?} {status:?}");
+    }
+
+    fn saw(&mut self, what: &'static str) {
+        *self.outcome.seen.entry(what).or_default() += 1;
+    }
+
+    fn step(&mut self, faults: Faults) {
+        if let Some(stop) = self.stopped.take() {
+            self.mend(&stop);
+            self.restart();
+            return;
+        }
+        if faults.0 && self.random.once_in(60) && self.misfortune() {
+            return;
+        }
+        let mut turn = self.random.below(self.pace.iter().sum());
+        let first = self.pace.iter().position(|weight| {
+            let chosen = turn < *weight;
+            turn = turn.saturating_sub(*weight);
+            chosen
+        });
+        let first = first.unwrap_or_default();
+        for turn in first..first + TURNS {
+            let done = match turn % TURNS {
+                0 => self.work(faults),
+                1 => self.deliver(),
+                2 => self.feed(),
+                3 => self.flush(),
+                4 => self.answer(faults),
+                _ => self.pass(),
+            };
+            if done {
+                return;
+            }
+        }
+    }
+
+    fn feed(&mut self) -> bool {
+        let Some(logged) = self.history.records.get(self.next_offset).cloned() else {
+            return false;
+        };
+        if self.paused {
+            return false;
+        }
+        let offset = self.next_offset as i64;
+        self.next_offset += 1;
+        let wrong = match self.lie {
+            Some(Lie::OtherTable) => self.random.below(2),
+            Some(_) => 1,
+            None => 0,
+        };
+        let targets = logged.tables.iter();
+        let targets = targets.map(|table| self.targets[wrong][*table].clone());
+        let changes = match &logged.envelope.body {
+            Body::Part(part) => part.changes.len(),
+            _ => 0,
+        };
+        let record = Record {
+            offset,
+            size_bytes: 50 + 50 * changes,
+            targets: targets.collect(),
+            envelope: logged.envelope,
+        };
+        self.tell(Event::Record(Box::new(record)));
+        true
+    }
+
+    fn work(&mut self, faults: Faults) -> bool {
+        let server = &self.subscriber.server;
+        let can = |worker: &usize| self.workers[*worker].can_go_on(server);
+        let able: Vec<usize> = (0..self.workers.len()).filter(can).collect();
+        if able.is_empty() {
+            return false;
+        }
+        let worker = able[self.random.below(able.len())];
+        let events = self.let_work(worker, faults);
+        self.events.extend(events);
+        true
+    }
+
+    fn let_work(&mut self, worker: usize, faults: Faults) -> Vec<Event> {
+        let worker = &mut self.workers[worker];
+        let events = worker.step(&mut self.subscriber, &mut self.random, faults);
+        if self.subscriber.server.blocks() > 1 {
+            self.saw("two target transactions at once");
+        }
+        self.check();
+        events
+    }
+
+    fn deliver(&mut self) -> bool {
+        let event = self.events.pop_front();
+        event.map(|event| self.tell(event)).is_some()
+    }
+
+    fn flush(&mut self) -> bool {
+        if !self.random.once_in(3) {
+            return false;
+        }
+        self.subscriber.flush();
+        let lsn = self.subscriber.position().end_lsn;
+        self.tell(Event::Flushed { lsn });
+        true
+    }
+
+    /// What was asked is answered, and the server looks for deadlocks.
+    fn answer(&mut self, faults: Faults) -> bool {
+        if let Some(waits) = self.answer.take() {
+            if !waits.is_empty() && !(faults.0 && self.random.once_in(4)) {
+                self.events.push_back(Event::Blocked { waits });
+            }
+            return true;
+        }
+        if self.connecting {
+            self.connecting = false;
+            if faults.0 && self.random.once_in(3) {
+                self.saw("a session refused");
+                self.events.push_back(Event::Refused);
+            } else {
+                let id = self.workers.len();
+                let worker = Worker::new(id, &mut self.subscriber, self.busy_us);
+                self.workers.push(worker);
+                self.saw("a session joined");
+                self.events.push_back(Event::Joined {
+                    worker: WorkerId(id),
+                });
+            }
+            return true;
+        }
+        let Some(victim) = self.subscriber.server.deadlocked(&mut self.random) else {
+            return false;
+        };
+        self.saw("a deadlock in the server");
+        let mut events = Vec::new();
+        let worker = &mut self.workers[victim];
+        worker.fail("40P01", &mut self.subscriber, &mut self.random, &mut events);
+        self.events.extend(events);
+        true
+    }
+
+    fn pass(&mut self) -> bool {
+        self.now_ms += 1 + self.random.below(15) as u64;
+        self.tell(Event::Tick);
+        true
+    }
+
+    fn misfortune(&mut self) -> bool {
+        let worker = WorkerId(self.random.below(self.workers.len()));
+        match self.random.below(8) {
+            // The consumer's process dies.
+            0 => self.restart(),
+            // The subscriber's does.
+            1 => {
+                let before = self.subscriber.applied;
+                self.subscriber.crash(&mut self.random);
+                self.checked = self.checked.min(self.subscriber.applied);
+                if self.subscriber.applied < before {
+                    self.saw("commits taken back");
+                }
+                self.sessions();
+                self.tell(Event::SessionLost { worker });
+            }
+            // A session is ended; what was reported before has been read, or not.
+            2 => {
+                while self.random.once_in(2) && self.deliver() {}
+                self.tell(Event::SessionLost { worker });
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.engine.step(self.now_ms, event, &mut actions);
+        for action in actions {
+            self.execute(action);
+        }
+        self.check_limits();
+    }
+
+    fn execute(&mut self, action: Action) {
+        self.saw(crate::consumer::name(&action));
+        match action {
+            Action::Run { worker, .. }
+            | Action::Extend { worker, .. }
+            | Action::Commit { worker, .. }
+            | Action::Abandon { worker, .. } => self.workers[worker.0].order(action),
+            Action::CommitOffset { offset } => {
+                let durable = self.subscriber.durable().end_lsn;
+                match &self.history.records[offset as usize].envelope.body {
+                    Body::Part(part) => assert!(part.commit_lsn < durable, "{offset}, {durable}"),
+                    other => panic!("not a link's record: {other:?}"),
+                }
+            }
+            Action::SeekBack => self.read_from(0),
+            Action::PauseFetch => self.paused = true,
+            Action::ResumeFetch => self.paused = false,
+            Action::AskBlocked => {
+                let waits = self.subscriber.server.waits();
+                let pair = |(waiting, holding)| (WorkerId(waiting), WorkerId(holding));
+                // One question at a time.
+                self.answer
+                    .get_or_insert_with(|| waits.into_iter().map(pair).collect());
+            }
+            Action::Connect => {
+                assert!(!self.connecting, "asked for two sessions at once");
+                self.connecting = true;
+            }
+            Action::TakeOver { .. } => self.take_over(),
+            Action::Stop(stop) => self.stopped = Some(*stop),
+            _ => {}
+        }
+    }
+
+    /// All sessions of the lane, opened anew.
+    fn sessions(&mut self) {
+        self.subscriber.server.end_all();
+        self.events.clear();
+        self.answer = None;
+        self.connecting = false;
+        let initial = self.config.workers.initial();
+        self.workers.clear();
+        for id in 0..initial {
+            let worker = Worker::new(id, &mut self.subscriber, self.busy_us);
+            self.workers.push(worker);
+        }
+    }
+
+    /// Until they are ended, sessions go on with what they were given.
+    fn sessions_end(&mut self) {
+        for _ in 0..self.random.below(12) {
+            let worker = self.random.below(self.workers.len());
+            if self.workers[worker].can_go_on(&self.subscriber.server) {
+                self.let_work(worker, Faults(false));
+            }
+        }
+        self.sessions();
+        self.subscriber.flush();
+        self.paused = false;
+    }
+
+    fn take_over(&mut self) {
+        self.sessions_end();
+        self.engine.resume(self.subscriber.position());
+        self.read_on();
+    }
+
+    /// A new process.
+    fn restart(&mut self) {
+        self.saw("a restart");
+        self.sessions_end();
+        self.count_retries();
+        self.engine = Engine::new(self.config.clone(), self.subscriber.position());
+        self.read_on();
+    }
+
+    fn read_on(&mut self) {
+        let last = self.subscriber.applied.checked_sub(1);
+        let offset = last.map_or(0, |last| self.history.links[last].last_offset);
+        let early = self.random.once_in(4);
+        self.read_from(if early { 0 } else { offset });
+    }
+
+    fn read_from(&mut self, offset: usize) {
+        self.next_offset = offset;
+        let start = if offset == 0 {
+            Start::LogStart
+        } else {
+            Start::Offset
+        };
+        self.tell(Event::ReadFrom(start));
+    }
+
+    /// A person acts on a stop: it must be the one that there has to be.
+    fn mend(&mut self, stop: &Stop) {
+        let applied = self.subscriber.applied;
+        let expected = self.oracle.refusal;
+        assert_eq!(
+            expected,
+            Some((applied, stop.kind)),
+            "not to be stopped for: {stop}"
+        );
+        let xid = self.history.links[applied].xid;
+        let names = format!("transaction {xid},");
+        assert!(stop.message.contains(&names), "{stop}");
+        self.sessions();
+        let world = self.history.after(&self.schema, applied);
+        self.subscriber.mend(&world);
+        let (history, schema) = (&self.history, &self.schema);
+        self.oracle = Oracle::new(history, schema, self.side, None, applied, world);
+    }
+
+    /// What is committed must be what it was after as many transactions in a row.
+    fn check(&mut self) {
+        let applied = self.subscriber.applied;
+        if applied <= self.checked {
+            return;
+        }
+        self.checked = applied;
+        let held = self.subscriber.server.heap.hashes;
+        let Some(expected) = self.oracle.states.get(&applied) else {
+            let refusal = self.oracle.refusal;
+            panic!("{applied} transactions are applied, to be refused is {refusal:?}");
+        };
+        let wrong = (0..TABLES).filter(|table| held[*table] != expected[*table]);
+        let wrong: BTreeSet<usize> = wrong.collect();
+        if wrong.is_empty() {
+            return;
+        }
+        let only = |table: usize| wrong.iter().all(|one| *one == table);
+        self.outcome.unsaved = Some(match self.lie {
+            Some(Lie::SafeTrigger) if only(STAMPED) => "a trigger that reads another table",
+            Some(Lie::OtherTable) if only(HEAP) && !self.schema.rechecks_ctid => {
+                "a row without a key, on a server that does not look at it again"
+            }
+            lie => panic!("tables {wrong:?} are wrong after {applied} transactions; {lie:?}"),
+        });
+    }
+
+    fn check_limits(&self) {
+        let units = self.engine.status().units;
+        let touches = self.engine.conflict_touches();
+        let most = self.config.conflict_keys_max + units;
+        assert!(touches <= most, "{touches} touches are held of {most}");
+        for worker in &self.workers {
+            let held = worker.units();
+            let most = self.config.in_flight.units_max;
+            assert!(held <= most, "{held} units with a worker, of {most}");
+        }
+    }
+
+    fn check_the_end(&self) {
+        let heap = &self.subscriber.server.heap;
+        assert_eq!(heap.count_hashes(), heap.hashes);
+        if self.lie.is_none() && !self.profile.poisoned {
+            let world = self.history.after(&self.schema, self.history.links.len());
+            assert_eq!(heap.hashes, world.hashes());
+        }
+        let last = self.history.links.last().unwrap();
+        let status = self.engine.status();
+        assert_eq!(status.flushed_lsn, last.end_lsn);
+        assert_eq!(self.engine.conflict_touches(), 0);
+    }
+
+    fn count_retries(&mut self) {
+        let retries = self.engine.status().retries;
+        if self.lie.is_none() && !self.profile.poisoned {
+            // Who is told the truth never lets two run at once that get in each other's way.
+            for cause in [Cause::NotHead, Cause::NotFound, Cause::Blocked] {
+                assert_eq!(retries[cause as usize], 0, "{}", cause.name());
+            }
+        }
+        for (cause, times) in Cause::ALL.iter().zip(retries) {
+            if times > 0 {
+                *self.outcome.seen.entry(cause.name()).or_default() += times;
+            }
+        }
+    }
+}
+
+impl Oracle {
+    fn new(
+        history: &History,
+        schema: &Schema,
+        side: Side,
+        poison: Option<(u32, usize)>,
+        from: usize,
+        mut world: World,
+    ) -> Self {
+        let mut states = BTreeMap::from([(from, world.hashes())]);
+        for (place, link) in history.links.iter().enumerate().skip(from) {
+            let poisoned = |(xid, change)| xid == link.xid && change < link.ops.len();
+            let result = if poison.is_some_and(poisoned) {
+                Err(StopKind::RowRefused)
+            } else {
+                world.transact(schema, side, &link.ops)
+            };
+            if let Err(kind) = result {
+                let refusal = Some((place, kind));
+                return Self { states, refusal };
+            }
+            states.insert(place + 1, world.hashes());
+        }
+        let refusal = None;
+        Self { states, refusal }
+    }
+}
+
+fn config(random: &mut Random) -> Config {
+    let most = 2 + random.below(7);
+    let workers = if random.once_in(3) {
+        Workers::Auto { most }
+    } else {
+        Workers::Fixed(if random.once_in(10) { 1 } else { most })
+    };
+    let strict = random.once_in(2);
+    Config {
+        stream: "shop".to_owned(),
+        workers,
+        conflict_keys_max: [1, 12, 40, 10_000, 10_000][random.below(5)],
+        on_missing: if strict {
+            OnMissing::Error
+        } else {
+            OnMissing::Skip
+        },
+        group: GroupLimits {
+            transactions_max: 1 + random.below(5),
+            bytes_max: 500 + random.below(8_000),
+        },
+        in_flight: InFlightLimits {
+            units_max: 1 + random.below(4),
+            bytes_max: 500 + random.below(20_000),
+        },
+        transaction_memory_bytes: 500 + random.below(8_000),
+        buffer_bytes_max: 10_000 + random.below(20_000),
+        run_idle_timeout_ms: 200,
+        back_off: BackOff {
+            first_ms: 5,
+            max_ms: 50,
+        },
+        ..Config::default()
+    }
+}
+
+/// Somebody deleted a row of the subscriber.
+fn without_a_row(random: &mut Random, mut world: World) -> World {
+    let table = random.below(TABLES);
+    let rows = &mut world.tables[table];
+    if !rows.is_empty() {
+        rows.remove(random.below(rows.len()));
+    }
+    world
+}
