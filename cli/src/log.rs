@@ -12,7 +12,10 @@ use crate::args::LogFormat;
 use crate::config::Invalid;
 
 /// What is logged when nothing is asked for.
-const DEFAULT: &str = "info";
+///
+/// What Kafka's clients say comes through their contexts. The wrapper's own lines are of clients
+/// that are being dropped, which is nothing to look at.
+const DEFAULT: &str = "info,rdkafka::consumer::base_consumer=off";
 
 /// Starts logging. Called once.
 pub(crate) fn start(format: LogFormat) {

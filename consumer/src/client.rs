@@ -121,9 +121,15 @@ static LAST_BROKER_FAILURE: Mutex<Option<Instant>> = Mutex::new(None);
 const OUTAGE_QUIET: Duration = Duration::from_secs(120);
 
 /// Passes a librdkafka log line on. Of an outage's lines only the first: it names the address and
-/// the system's reason; that it began and is over is told by `Outages`.
+/// the system's reason; that it began and is over is told by `policy::Retry`.
 pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    if facility == "FAIL" && !begins_outage(&LAST_BROKER_FAILURE, Instant::now()) {
+    // What ends a client is told by whoever makes another, or stops.
+    let is_told = match facility {
+        "FATAL" => true,
+        "FAIL" | "REQTMOUT" => !begins_outage(&LAST_BROKER_FAILURE, Instant::now()),
+        _ => false,
+    };
+    if is_told {
         tracing::debug!(facility, "librdkafka: {message}");
         return;
     }

@@ -12,7 +12,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -52,24 +52,38 @@ pub async fn run_with(
     let Some(known) = prepare(&config, &shutdown).await? else {
         return Ok(());
     };
-    let (tell, events) = mpsc::unbounded_channel();
-    let group = Group::join(&clients(&config), &config.kafka.topic, tell);
-    let group = Arc::new(group.map_err(Failure::into_stop)?);
-    let mut lanes = Lanes {
-        config,
-        known,
-        metrics,
-        group,
-        running: HashMap::new(),
-        lives: 0,
-        tasks: JoinSet::new(),
-    };
-    let end = lanes.follow(events, &shutdown).await;
-    let end = end.and(lanes.finish().await);
-    if let Ok(group) = Arc::try_unwrap(lanes.group) {
-        group.leave().await;
+    let mut trouble = Retry::new("being a member of the consumer group");
+    loop {
+        let (tell, events) = mpsc::unbounded_channel();
+        let group = Group::join(&clients(&config), &config.kafka.topic, tell);
+        let mut lanes = Lanes {
+            config: Arc::clone(&config),
+            known: &known,
+            metrics: &metrics,
+            group: Arc::new(group.map_err(Failure::into_stop)?),
+            running: HashMap::new(),
+            lost: false,
+            lives: 0,
+            tasks: JoinSet::new(),
+        };
+        let left = lanes.follow(events, &mut trouble, &shutdown).await;
+        let finished = lanes.finish().await;
+        if let Ok(group) = Arc::try_unwrap(lanes.group) {
+            group.leave().await;
+        }
+        match (left?, finished?) {
+            (Left::Asked, ()) => return Ok(()),
+            (Left::Fenced, ()) => tracing::info!("joins the consumer group anew"),
+        }
     }
-    end
+}
+
+/// Why a membership is over.
+enum Left {
+    /// The process is to end.
+    Asked,
+    /// The group took this member for another one of its name; see `Lanes::is_fenced_by_itself`.
+    Fenced,
 }
 
 /// What a consumer knows of its stream.
@@ -200,45 +214,63 @@ struct Running {
 type Ended = (i32, u64, Result<(), Stop>);
 
 /// All lanes of this process.
-struct Lanes {
+struct Lanes<'a> {
     config: Arc<Config>,
-    known: Known,
-    metrics: Metrics,
+    known: &'a Known,
+    metrics: &'a Metrics,
     group: Arc<Group>,
     running: HashMap<i32, Running>,
+    /// Whether lanes were lost, and none was given since.
+    lost: bool,
     /// Lanes started so far.
     lives: u64,
     tasks: JoinSet<Ended>,
 }
 
-impl Lanes {
+impl Lanes<'_> {
     /// Follows the group until `shutdown`, or until a lane or the member stops.
     async fn follow(
         &mut self,
         mut events: mpsc::UnboundedReceiver<Membership>,
+        trouble: &mut Retry,
         shutdown: &CancellationToken,
-    ) -> Result<(), Stop> {
-        let mut trouble = Retry::new("being a member of the consumer group");
+    ) -> Result<Left, Stop> {
         let mut standby = Standby::Waits(Instant::now());
         loop {
             if !self.running.is_empty() {
                 standby.works(&self.config.stream);
             }
             tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => return Ok(Left::Asked),
                 () = standby.is_told(), if self.running.is_empty() => {
                     standby.tell(&self.config.stream);
                 }
-                Some(event) = events.recv() => self.member(event, &mut trouble)?,
+                Some(event) = events.recv() => {
+                    if self.is_fenced_by_itself(&event, trouble) {
+                        return Ok(Left::Fenced);
+                    }
+                    self.member(event, trouble)?;
+                }
                 Some(ended) = self.tasks.join_next() => self.ended(ended)?,
             }
         }
+    }
+
+    /// Whether the member was fenced by nobody but itself. While the group is out of reach, its
+    /// session runs out on this side; it joins anew without the id that it had, and what it sent
+    /// with that id, or sends without one, is refused in favour of the member that the group still
+    /// knows. A fence without such a trouble is another's.
+    fn is_fenced_by_itself(&self, event: &Membership, trouble: &Retry) -> bool {
+        let fatal = KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::FencedInstanceId);
+        matches!(event, Membership::Trouble(error) if *error == fatal)
+            && (self.lost || trouble.reason().is_some())
     }
 
     fn member(&mut self, event: Membership, trouble: &mut Retry) -> Result<(), Stop> {
         match event {
             Membership::Assigned(partitions) => {
                 trouble.worked();
+                self.lost = false;
                 for partition in partitions {
                     self.start(partition).map_err(Failure::into_stop)?;
                 }
@@ -250,6 +282,7 @@ impl Lanes {
                 released,
             } => {
                 tracing::info!(?partitions, lost, "lanes are given up");
+                self.lost |= lost;
                 for partition in partitions {
                     if let Some(lane) = self.running.get_mut(&partition) {
                         lane.given_up.store(lost, Ordering::Relaxed);
@@ -261,6 +294,8 @@ impl Lanes {
             Membership::Trouble(KafkaError::MessageConsumptionFatal(code)) => {
                 return Err(no_member(code));
             }
+            // The next poll tells of it again, as fatal.
+            Membership::Trouble(KafkaError::Global(RDKafkaErrorCode::FencedInstanceId)) => {}
             Membership::Trouble(error) => match Failure::from(error) {
                 Failure::Transient(transient) => {
                     // librdkafka goes on by itself; only the log has to hear of it.
@@ -336,7 +371,7 @@ impl Lanes {
     }
 }
 
-fn no_member(code: rdkafka::types::RDKafkaErrorCode) -> Stop {
+fn no_member(code: RDKafkaErrorCode) -> Stop {
     let stop = Stop::new(
         StopKind::LaneOwnedElsewhere,
         format!("this consumer is no member of its group any more: {code}"),

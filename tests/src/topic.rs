@@ -148,6 +148,33 @@ impl Topic {
             .unwrap();
     }
 
+    /// Becomes a static member of a group, in the place of another of that name, and is given the
+    /// first partition. What it does then is nothing.
+    pub async fn join(&self, group: &str, instance: &str) -> BaseConsumer {
+        let mut config = self.client();
+        config
+            .set("group.id", group)
+            .set("group.instance.id", instance)
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("enable.auto.commit", "false");
+        let topic = self.name.clone();
+        tokio::task::spawn_blocking(move || {
+            let member: BaseConsumer = config.create().unwrap();
+            member.subscribe(&[&topic]).unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while member.assignment().unwrap().count() == 0 {
+                assert!(
+                    Instant::now() < deadline,
+                    "the group does not take a member"
+                );
+                drop(member.poll(Duration::from_millis(50)));
+            }
+            member
+        })
+        .await
+        .unwrap()
+    }
+
     /// How many members a group has, those that stand by included.
     pub async fn members(&self, group: &str) -> usize {
         let (topic, group) = (self.clone(), group.to_owned());

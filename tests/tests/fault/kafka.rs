@@ -123,3 +123,41 @@ async fn a_broker_that_takes_less_than_before_gets_smaller_records_or_a_named_st
     bed.assert_equal().await;
     pipeline.terminate().await;
 }
+
+/// The group knows a member by its name. One that was out of its reach may find itself replaced by
+/// what it sent itself; one that was not is replaced by another process.
+#[tokio::test]
+async fn a_member_replaced_in_an_outage_joins_anew_and_one_replaced_without_stops() {
+    const NAME: &str = "one-of-two";
+    let bed = Bed::on(Stack::exclusive().await).await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut config = bed.config();
+    config
+        .text("kafka", "group.instance.id", NAME)
+        .set("kafka", "session.timeout.ms", 45_000);
+    let mut pipeline = bed.pipeline_with(&config).await;
+    pipeline.producer().expect(&[ACKNOWLEDGEMENT]);
+    pipeline.consumer().expect(&[LOG, GROUP]);
+    let publisher = bed.publisher().await;
+    let group = format!("walbraid.{}", bed.name);
+    publisher.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    bed.stack.stop(Server::Kafka).await;
+    let trouble = "being a member of the consumer group failed";
+    pipeline.consumer().wait_for_log(trouble).await;
+    bed.stack.start(Server::Kafka).await;
+    let _other = bed.topic.join(&group, NAME).await;
+    pipeline.consumer().recovers(GROUP, 1..=1).await;
+    assert_eq!(pipeline.consumer().count_in_log("Timed out"), 0);
+    publisher.run("INSERT INTO t VALUES (2)").await;
+    pipeline.catch_up().await;
+
+    let _other = bed.topic.join(&group, NAME).await;
+    let message = pipeline.consumer().stops(31).await;
+    assert!(message.contains("HINT:  Another consumer"), "{message}");
+    publisher.run("INSERT INTO t VALUES (3)").await;
+    pipeline.start_consumer();
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
