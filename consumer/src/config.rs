@@ -96,6 +96,9 @@ pub struct Apply {
     /// Tables, as `schema.table`, whose triggers and functions are declared to touch nothing that
     /// conflict keys would have to know of.
     pub parallel_safe: Vec<String>,
+    /// Old values that are not on the wire are read from the subscriber, where several workers
+    /// apply.
+    pub resolver: bool,
     /// Publisher transactions in one target transaction while the lane lags, at most; 1 keeps every
     /// commit of the publisher.
     pub group_transactions_max: usize,
@@ -119,6 +122,7 @@ impl Default for Apply {
             workers: Workers::Fixed(1),
             workers_total: 8,
             parallel_safe: Vec::new(),
+            resolver: true,
             group_transactions_max: 256,
             on_missing: OnMissing::Skip,
             ack: Ack::Flushed,
@@ -155,6 +159,7 @@ impl Config {
             stream: self.stream.clone(),
             workers: apply.workers,
             conflict_keys_max: apply.memory_bytes / CONFLICT_KEY_BYTES,
+            resolver: apply.resolver,
             on_missing: apply.on_missing,
             group: GroupLimits {
                 transactions_max: apply.group_transactions_max,

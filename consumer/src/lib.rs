@@ -20,6 +20,7 @@ mod locks;
 mod loss;
 mod mending;
 pub mod metrics;
+mod old_values;
 pub mod origin;
 pub mod pipeline;
 pub mod policy;

@@ -63,6 +63,11 @@ pub struct Metrics {
     flushed_lsn: Family<LaneLabels, Gauge<u64, AtomicU64>>,
     committed_offset: Family<LaneLabels, Gauge>,
     buffer_bytes: Family<LaneLabels, Gauge>,
+    old_values_reads: Family<LaneLabels, Counter>,
+    old_values_failed: Family<LaneLabels, Counter>,
+    old_values_rows: Family<LaneLabels, Counter>,
+    old_values_time: Family<LaneLabels, Counter>,
+    old_values_unknown: Family<LaneLabels, Counter>,
     running: Family<LaneLabels, Gauge>,
 }
 
@@ -99,6 +104,16 @@ pub struct LaneMetrics {
     pub committed_offset: Gauge<i64, AtomicI64>,
     /// Bytes of records that are buffered.
     pub buffer_bytes: Gauge,
+    /// Reads of old values.
+    pub old_values_reads: Counter,
+    /// Those that failed.
+    pub old_values_failed: Counter,
+    /// Rows that were read for their old values.
+    pub old_values_rows: Counter,
+    /// How long the subscriber took to answer, microseconds.
+    pub old_values_time: Counter,
+    /// Changes whose old values were not known.
+    pub old_values_unknown: Counter,
     /// 1 while the lane is applied by this process.
     pub running: Gauge,
     retries: Family<CauseLabels, Counter>,
@@ -123,9 +138,16 @@ impl Metrics {
             flushed_lsn: Family::default(),
             committed_offset: Family::default(),
             buffer_bytes: Family::default(),
+            old_values_reads: Family::default(),
+            old_values_failed: Family::default(),
+            old_values_rows: Family::default(),
+            old_values_time: Family::default(),
+            old_values_unknown: Family::default(),
             running: Family::default(),
         };
-        metrics.register(registry.sub_registry_with_prefix("walbraid_consumer"));
+        let registry = registry.sub_registry_with_prefix("walbraid_consumer");
+        metrics.register(registry);
+        metrics.register_old_values(registry);
         metrics
     }
 
@@ -185,6 +207,34 @@ impl Metrics {
         );
     }
 
+    fn register_old_values(&self, registry: &mut Registry) {
+        registry.register(
+            "old_values_reads",
+            "Reads of old values that are not in the log",
+            self.old_values_reads.clone(),
+        );
+        registry.register(
+            "old_values_failed_reads",
+            "Reads of old values that failed",
+            self.old_values_failed.clone(),
+        );
+        registry.register(
+            "old_values_rows",
+            "Rows read for their old values",
+            self.old_values_rows.clone(),
+        );
+        registry.register(
+            "old_values_microseconds",
+            "Time that the subscriber took to answer reads of old values",
+            self.old_values_time.clone(),
+        );
+        registry.register(
+            "old_values_unknown",
+            "Changes whose old values were not known, so that others waited for them",
+            self.old_values_unknown.clone(),
+        );
+    }
+
     /// The metrics of a lane.
     pub fn lane(&self, lane: u32) -> LaneMetrics {
         let labels = LaneLabels {
@@ -215,6 +265,11 @@ impl Metrics {
             flushed_lsn: self.flushed_lsn.get_or_create_owned(&labels),
             committed_offset: self.committed_offset.get_or_create_owned(&labels),
             buffer_bytes: self.buffer_bytes.get_or_create_owned(&labels),
+            old_values_reads: self.old_values_reads.get_or_create_owned(&labels),
+            old_values_failed: self.old_values_failed.get_or_create_owned(&labels),
+            old_values_rows: self.old_values_rows.get_or_create_owned(&labels),
+            old_values_time: self.old_values_time.get_or_create_owned(&labels),
+            old_values_unknown: self.old_values_unknown.get_or_create_owned(&labels),
             running: self.running.get_or_create_owned(&labels),
             retries: self.retries.clone(),
             labels,

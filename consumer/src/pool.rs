@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::event::Event;
+use walbraid_apply::mapping::Mapped;
+use walbraid_apply::resolver::ReadId;
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_wire::ConnectOptions;
 
@@ -21,6 +23,7 @@ use crate::lane::{Lane, application_name};
 use crate::locks::Locks;
 use crate::loss::Loss;
 use crate::metrics::LaneMetrics;
+use crate::old_values::OldValues;
 use crate::origin::LaneOrigins;
 use crate::policy::Failure;
 use crate::session::{Session, SessionConfig};
@@ -62,6 +65,7 @@ pub(crate) struct Pool {
     events: mpsc::UnboundedSender<Event>,
     loss: Loss,
     locks: Locks,
+    old_values: OldValues,
 }
 
 impl Pool {
@@ -73,7 +77,9 @@ impl Pool {
         (events, loss): (mpsc::UnboundedSender<Event>, Loss),
     ) -> Result<Self, Failure> {
         let subscriber = &lane.config.subscriber;
-        let name = application_name(&lane.config.stream, lane.number, "locks");
+        let name = |of| application_name(&lane.config.stream, lane.number, of);
+        let reports = (events.clone(), lane.metrics.clone());
+        let answer_limit = subscriber.answer_limit();
         let mut pool = Self {
             plan: Plan {
                 stream: lane.config.stream.clone(),
@@ -92,7 +98,13 @@ impl Pool {
             members: Vec::new(),
             origins: Vec::new(),
             joining: None,
-            locks: Locks::new(subscriber.side(), name, events.clone()),
+            locks: Locks::new(subscriber.side(), name("locks"), events.clone()),
+            old_values: OldValues::new(
+                subscriber.side(),
+                name("old values"),
+                answer_limit,
+                reports,
+            ),
             events,
             loss,
         };
@@ -169,6 +181,16 @@ impl Pool {
         self.locks.ask(processes.collect());
     }
 
+    /// Has old values of rows read.
+    pub(crate) fn read_old_values(
+        &mut self,
+        read: ReadId,
+        table: Arc<Mapped>,
+        keys: Vec<Vec<String>>,
+    ) {
+        self.old_values.read(read, table, keys);
+    }
+
     /// True if some worker ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.members.iter().any(|member| member.task.is_finished())
@@ -179,6 +201,7 @@ impl Pool {
     pub(crate) async fn finish(&mut self, limit: Duration) -> bool {
         self.stop_joining().await;
         self.locks.end().await;
+        self.old_values.end().await;
         let mut all = true;
         let mut tasks = Vec::new();
         for member in self.members.drain(..) {
@@ -199,6 +222,7 @@ impl Pool {
     pub(crate) async fn abort(&mut self) {
         self.stop_joining().await;
         self.locks.end().await;
+        self.old_values.end().await;
         for member in &self.members {
             member.task.abort();
         }

@@ -138,6 +138,8 @@ struct Tenure {
     resolving: Trouble,
     /// Repetitions by cause that were counted already.
     retries: [u64; Cause::ALL.len()],
+    /// Old values not known that were counted already.
+    unknown_old_values: u64,
     forget_relations: bool,
     end: Option<TenureEnd>,
 }
@@ -374,6 +376,9 @@ impl Tenure {
                 self.pool.order(worker, Order::Abandon { run, unit });
             }
             Action::AskBlocked => self.pool.ask_blocked(),
+            Action::ReadOldValues { read, table, keys } => {
+                self.pool.read_old_values(read, table, keys);
+            }
             Action::Connect => self.pool.connect(),
             Action::CommitOffset { offset } => self.offset = Some(offset),
             Action::SeekBack => self.seek_back = true,

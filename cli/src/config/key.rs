@@ -213,6 +213,7 @@ pub(crate) const KEYS: &[Key] = &[
         "sessions",
     ),
     key("consumer.parallel_safe", List, Optional, ""),
+    key("consumer.resolver", Flag, Default("true"), ""),
     key(
         "consumer.group",
         int(1, 100_000),

@@ -235,6 +235,7 @@ impl Check {
             workers: self.workers(),
             workers_total: self.workers_total(),
             parallel_safe: self.list("consumer.parallel_safe"),
+            resolver: self.flag("consumer.resolver"),
             group_transactions_max: self.number("consumer.group"),
             on_missing: match self.text("consumer.on_missing").as_str() {
                 "error" => consumer::OnMissing::Error,

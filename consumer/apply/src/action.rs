@@ -6,6 +6,8 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::Stop;
 
 use crate::coordinator::Commit;
+use crate::mapping::Mapped;
+use crate::resolver::ReadId;
 use crate::rule::Cause;
 use crate::scheduler::WorkerId;
 use crate::unit::{Extension, Unit, UnitId};
@@ -60,6 +62,16 @@ pub enum Action {
     AskBlocked,
     /// Open the session of the first worker that has none, and answer with `Joined` or `Refused`.
     Connect,
+    /// Read rows of a table of the subscriber with [`crate::resolver::query`], in a snapshot that
+    /// sees every COMMIT that was reported; answer with `OldValues`.
+    ReadOldValues {
+        /// Number of the read.
+        read: ReadId,
+        /// The table.
+        table: Arc<Mapped>,
+        /// The keys: for each column of the lookup the texts of all rows.
+        keys: Vec<Vec<String>>,
+    },
     /// This offset may be committed: records before it need never be read again. It only moves on,
     /// but for take-overs, which may move it back.
     CommitOffset {

@@ -104,7 +104,7 @@ pub struct ConflictHash {
 
 /// Keys are hashes already.
 #[derive(Debug, Default)]
-struct AsItIs(u64);
+pub(crate) struct AsItIs(u64);
 
 impl Hasher for AsItIs {
     fn finish(&self) -> u64 {

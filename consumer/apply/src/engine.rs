@@ -59,6 +59,9 @@ pub struct Config {
     pub workers: Workers,
     /// Touches of keys by unfinished units; a unit that would pass it runs alone.
     pub conflict_keys_max: usize,
+    /// Old values that are not on the wire are read from the subscriber, while several workers
+    /// apply.
+    pub resolver: bool,
     /// What is done about a row that is not found.
     pub on_missing: OnMissing,
     /// How large a unit may grow when the lane is behind.
@@ -83,6 +86,7 @@ impl Default for Config {
             stream: String::new(),
             workers: Workers::Fixed(1),
             conflict_keys_max: 1 << 20,
+            resolver: true,
             on_missing: OnMissing::Skip,
             group: GroupLimits {
                 transactions_max: 256,
@@ -139,7 +143,7 @@ impl Engine {
     /// An engine at the subscriber's progress: the end LSN it has flushed, and the claim of that
     /// link.
     pub fn new(config: Config, position: Position) -> Self {
-        let pending = Pending::new(&config);
+        let pending = Pending::new(&config, position.end_lsn);
         Self {
             phase: Phase::Applying,
             buffer: Buffer::new(position, config.transaction_memory_bytes),
@@ -166,6 +170,7 @@ impl Engine {
     /// to commit is forgotten, whoever wanted the take-over: it is read again, or was committed.
     pub fn resume(&mut self, position: Position) {
         self.clear();
+        self.pending.resolver.restart(position.end_lsn);
         self.transactions_before += self.frontier.transactions_applied();
         self.frontier = Frontier::new(&position);
         self.buffer = Buffer::new(position, self.config.transaction_memory_bytes);
@@ -222,6 +227,14 @@ impl Engine {
             Event::Blocked { waits } => {
                 let rolled_back = self.pending.blocked(&waits, actions);
                 self.count_retries(Cause::Blocked, rolled_back);
+            }
+            Event::OldValues {
+                read,
+                rows,
+                took_us,
+            } => {
+                let resolver = &mut self.pending.resolver;
+                resolver.answered(now_ms, read, rows.as_deref(), took_us);
             }
             Event::Joined { worker } => {
                 self.connecting = false;
@@ -302,6 +315,7 @@ impl Engine {
             return;
         };
         self.frontier.committed(&unit, &ending);
+        self.pending.resolver.applied(ending.end_lsn);
         let behind = !self.window.is_empty();
         let transactions = unit.transactions.len();
         self.pace
@@ -341,7 +355,7 @@ impl Engine {
         while self.phase == Phase::Applying {
             let mut group = self.config.group;
             group.transactions_max = self.pace.group(group.transactions_max);
-            let formed = self.pending.form(&mut self.window, group);
+            let formed = self.pending.form(now_ms, &mut self.window, group, actions);
             let sent = self.dispatch(now_ms, actions);
             let turned = self.phase == Phase::Applying && self.pending.commit_turns(actions);
             if !formed && !sent && !turned {
@@ -432,7 +446,8 @@ impl Engine {
         let retry = pause.and_then(|next| self.retry_pause(next.commit_lsn, now_ms));
         let idle = self.buffer.idle_at_ms(self.config.run_idle_timeout_ms);
         let patience = self.patience.until_ms();
-        let at_ms = retry.into_iter().chain(idle).chain(patience).min();
+        let reads = self.pending.resolver.until_ms();
+        let at_ms = [retry, idle, patience, reads].into_iter().flatten().min();
         if at_ms != self.wake_at_ms {
             self.wake_at_ms = at_ms;
             actions.extend(at_ms.map(|at_ms| Action::WakeAt { at_ms }));

@@ -7,6 +7,7 @@ use walbraid_schemas::notice::Stop;
 
 use crate::failure::Failure;
 use crate::mapping::Target;
+use crate::resolver::{OldRow, ReadId};
 use crate::scheduler::WorkerId;
 use crate::unit::UnitId;
 
@@ -107,6 +108,15 @@ pub enum Event {
     Blocked {
         /// Pairs of one that waits and one that it waits for.
         waits: Vec<(WorkerId, WorkerId)>,
+    },
+    /// What [`crate::action::Action::ReadOldValues`] asked.
+    OldValues {
+        /// Number of the read.
+        read: ReadId,
+        /// The rows that were found; none if the read failed.
+        rows: Option<Vec<OldRow>>,
+        /// How long it took, microseconds.
+        took_us: u64,
     },
     /// The session of a worker was opened, as [`crate::action::Action::Connect`] asked.
     Joined {

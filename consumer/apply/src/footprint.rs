@@ -10,6 +10,7 @@
 //! It is always right to hash more values alike, to say that a whole table is touched, or that
 //! nothing can be said ([`Scope::Lane`]): each of them only makes units wait.
 
+pub(crate) mod ask;
 mod clock;
 mod digest;
 mod draft;
@@ -23,6 +24,7 @@ mod reason;
 mod scalar;
 mod trace;
 
+pub use ask::old_row;
 pub use old::{NewRow, NoOldValues, Old, OldValues};
 pub use plan::Plan;
 pub use reason::SerialReason;

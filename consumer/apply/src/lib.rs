@@ -35,6 +35,7 @@ pub mod number;
 pub mod pace;
 pub mod quote;
 pub mod relation;
+pub mod resolver;
 pub mod rule;
 pub mod scheduler;
 pub mod state;

@@ -200,7 +200,7 @@ impl Mapped {
     }
 
     /// A number that no other mapping of this process has.
-    pub(crate) fn id(&self) -> u64 {
+    pub fn id(&self) -> u64 {
         self.id
     }
 

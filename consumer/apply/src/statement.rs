@@ -443,7 +443,12 @@ const NULL: &str = "IS NOT DISTINCT FROM NULL";
 
 const TEXT: &str = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
 
-fn equal(column: &Column, operand: &str, parameter: &str, equality: Option<&Operator>) -> String {
+pub(crate) fn equal(
+    column: &Column,
+    operand: &str,
+    parameter: &str,
+    equality: Option<&Operator>,
+) -> String {
     match (equality, &column.operand_sql) {
         (Some(operator), None) => format!("{operand} {} {parameter}", operator.sql()),
         (Some(operator), Some(kind)) => {

@@ -130,11 +130,17 @@ impl Window {
             .map(|first| first.transaction.first_offset)
     }
 
-    /// The transactions of the next unit; `room` is how many more units may be unfinished.
-    pub fn take(&mut self, limits: GroupLimits, room: usize) -> Vec<Transaction> {
+    /// The transaction at that place, the next one at 0.
+    pub fn get(&self, place: usize) -> Option<&Transaction> {
+        self.transactions.get(place).map(|one| &one.transaction)
+    }
+
+    /// The transactions of the next unit, of the first `ready`; `room` is how many more units may
+    /// be unfinished.
+    pub fn take(&mut self, limits: GroupLimits, room: usize, ready: usize) -> Vec<Transaction> {
         let behind = self.transactions.len() > room;
         let most = if behind {
-            limits.transactions_max.max(1)
+            limits.transactions_max.clamp(1, ready.max(1))
         } else {
             1
         };

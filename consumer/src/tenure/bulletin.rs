@@ -77,6 +77,9 @@ impl Tenure {
             metrics.retried_times(cause.name(), now.saturating_sub(*before));
             *before = *now;
         }
+        let unknown = status.old_values.unknown;
+        let before = std::mem::replace(&mut self.unknown_old_values, unknown);
+        metrics.old_values_unknown.inc_by(unknown - before);
         let waiting = status
             .waiting
             .as_ref()

@@ -122,7 +122,9 @@ impl Tenure {
         lane.transactions_before
             .get_or_insert(taken.transactions_applied);
         lane.metrics.running.set(1);
+        let unknown_old_values = engine.status().old_values.unknown;
         Ok(Self {
+            unknown_old_values,
             began: Instant::now(),
             engine,
             position,

@@ -18,8 +18,9 @@ use crate::action::Action;
 use crate::conflict::{Analysis, ConflictHash, Dependence, LANE};
 use crate::coordinator::{self, Commit, OnMissing};
 use crate::dag::Dag;
-use crate::footprint::{self, Footprint, NoOldValues, Scope, Touch};
+use crate::footprint::{self, Footprint, Scope, Touch};
 use crate::mapping::MappingError;
+use crate::resolver::Resolver;
 use crate::scheduler::{Bound, Scheduler, WorkerId};
 use crate::state::{State, Step};
 use crate::unit::{Ending, Extension, Unit, UnitId};
@@ -132,13 +133,18 @@ pub(super) struct Pending {
     pub(super) tally: Tally,
     next_id: u64,
     footprint: Footprint,
+    pub(super) resolver: Resolver,
     /// A unit larger than this runs alone.
     unit_bytes_max: usize,
 }
 
 impl Pending {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, applied: Lsn) -> Self {
+        let (rows_max, bytes_max) = (config.conflict_keys_max, config.in_flight.bytes_max);
+        let mut resolver = Resolver::new(config.resolver, rows_max, bytes_max);
+        resolver.restart(applied);
         Self {
+            resolver,
             units: VecDeque::new(),
             hash: ConflictHash::new(config.conflict_keys_max),
             dag: Dag::default(),
@@ -221,11 +227,34 @@ impl Pending {
         (found.unit.id == unit).then_some(place)
     }
 
+    /// How many of the transactions that wait may be analysed: with several workers those whose old
+    /// values are known, as far as they are going to be.
+    fn ready(&mut self, now_ms: u64, window: &Window, actions: &mut Vec<Action>) -> usize {
+        if !self.resolver.is_enabled() {
+            return usize::MAX;
+        }
+        if self.scheduler.effective() == 1 {
+            self.resolver.rest();
+            return usize::MAX;
+        }
+        if self.units.is_empty() && window.len() == 1 {
+            return usize::MAX;
+        }
+        self.resolver.ready(now_ms, window, actions)
+    }
+
     /// Makes one unit of what waits, if there is room for one.
-    pub(super) fn form(&mut self, window: &mut Window, limits: GroupLimits) -> bool {
+    pub(super) fn form(
+        &mut self,
+        now_ms: u64,
+        window: &mut Window,
+        limits: GroupLimits,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         if window.is_empty() || self.units.back().is_some_and(Entry::is_open) {
             return false;
         }
+        let ready = self.ready(now_ms, window, actions);
         let room = self.scheduler.room(self.units.len());
         // With several workers, one that depends on nothing is looked for among those ahead.
         let ahead = match self.scheduler.effective() {
@@ -236,13 +265,18 @@ impl Pending {
         if room == 0 || waiting >= ahead {
             return false;
         }
-        let transactions = window.take(limits, room);
+        if ready == 0 {
+            return self.resolver.hold(now_ms);
+        }
+        let transactions = window.take(limits, room, ready);
+        let taken = transactions.len();
         self.next_id += ID_STRIDE;
         let unit = Unit {
             id: UnitId(self.next_id),
             transactions,
         };
         let entry = self.analyze(Arc::new(unit));
+        self.resolver.taken(taken);
         self.units.push_back(entry);
         true
     }
@@ -284,17 +318,19 @@ impl Pending {
     /// What the unit touches. With one worker the connection keeps the order, and nobody need know
     /// more.
     fn touches(&mut self, unit: &Unit) -> Touches {
-        let footprint = &mut self.footprint;
+        let (footprint, resolver) = (&mut self.footprint, &mut self.resolver);
         footprint.clear();
         let whole = unit.ending().is_some() && unit.size_bytes() <= self.unit_bytes_max;
         if self.scheduler.effective() == 1 {
             footprint.touches.push(LANE);
+            resolver.pass(unit);
         } else if whole {
             for transaction in &unit.transactions {
-                footprint::add(transaction, &mut NoOldValues, footprint);
+                footprint::add(transaction, resolver.at(transaction), footprint);
             }
         } else {
             footprint.scope = Scope::Barrier;
+            resolver.pass(unit);
         }
         Touches {
             scope: footprint.scope.clone(),

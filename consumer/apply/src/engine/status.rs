@@ -4,6 +4,7 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::Notice;
 
 use super::{Engine, Phase, Tally};
+use crate::resolver::Cost;
 use crate::rule::Cause;
 use crate::state::State;
 
@@ -34,6 +35,8 @@ pub struct Status {
     pub workers: usize,
     /// Time that a transaction keeps its connection busy, microseconds, averaged.
     pub transaction_us: Option<u64>,
+    /// What reading old values has cost.
+    pub old_values: Cost,
     /// State of the head.
     pub head: Option<State>,
     /// Why the producer stopped, as far as the log says so.
@@ -90,6 +93,7 @@ impl Engine {
             units_in_flight: self.pending.in_flight(),
             workers: self.pending.scheduler.effective(),
             transaction_us: self.pace.transaction_us(),
+            old_values: self.pending.resolver.cost(),
             head: self.pending.head().map(|(_, state)| state),
             notice: self.buffer.notice().cloned(),
             waiting,

@@ -5,6 +5,7 @@
 mod lane;
 mod parallel;
 mod pool;
+mod resolver;
 
 use walbraid_apply::action::{Action, Report, TakeOver};
 use walbraid_apply::event::{CommitTag, Event};

@@ -51,10 +51,13 @@ impl Pool {
         Self::with(config)
     }
 
-    pub(crate) fn with(mut config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
+        Self::of(config, table(), relation())
+    }
+
+    pub(crate) fn of(mut config: Config, table: Arc<Table>, relation: Relation) -> Self {
         config.group.transactions_max = 1;
-        let table = table();
-        let target = Mapped::new(Arc::clone(&table), Some(Arc::new(relation())));
+        let target = Mapped::new(Arc::clone(&table), Some(Arc::new(relation)));
         Self {
             lane: Lane::new(config),
             target: target.map(Arc::new).map_err(Arc::new),
@@ -85,7 +88,7 @@ impl Pool {
         }])
     }
 
-    fn transaction(&mut self, changes: Vec<Change>) -> Done {
+    pub(crate) fn transaction(&mut self, changes: Vec<Change>) -> Done {
         self.transactions += 1;
         let (previous, end) = self.lane.next_end();
         let mut part = part(end, 0, true);
@@ -189,6 +192,10 @@ impl Pool {
                     let xid = self.xid(*unit);
                     self.called_back = Some(self.run(xid));
                     done.push(format!("call back {xid}"));
+                }
+                Action::ReadOldValues { keys, .. } => {
+                    let keys: Vec<String> = keys.iter().map(|texts| texts.join(" ")).collect();
+                    done.push(format!("read {}", keys.join(", ")));
                 }
                 Action::AskBlocked => done.push("ask".to_owned()),
                 Action::Connect => done.push("connect".to_owned()),

@@ -71,6 +71,7 @@ impl Consumer {
             stream: "shop".to_owned(),
             workers: Workers::Fixed(profile.workers),
             conflict_keys_max: 1_000,
+            resolver: true,
             on_missing,
             group: GroupLimits {
                 transactions_max: 1 + random.below(6),
@@ -275,6 +276,7 @@ impl Consumer {
             Action::ResumeFetch => self.paused = false,
             Action::WakeAt { .. } | Action::Report(_) | Action::AskBlocked => {}
             Action::Connect => panic!("all sessions are open"),
+            Action::ReadOldValues { .. } => panic!("one worker needs no old values"),
             Action::TakeOver { reason } => self.take_over(reason),
             Action::Stop(stop) => self.stopped = Some(*stop),
         }
@@ -392,6 +394,7 @@ pub fn name(action: &Action) -> &'static str {
         Action::WakeAt { .. } => "an alarm",
         Action::AskBlocked => "a question",
         Action::Connect => "another session",
+        Action::ReadOldValues { .. } => "old values",
         Action::TakeOver { reason } => reason.reason(),
         Action::Report(_) => "a report",
         Action::Stop(stop) => stop.kind.name(),
