@@ -161,6 +161,16 @@ fn partitions_are_their_root() {
 }
 
 #[test]
+fn a_whole_row_is_the_same_in_any_order_of_columns() {
+    let whole = table(1, "t", &["a:int4", "b:int4"]).full().map();
+    let part = table(5, "t_1", &["b:int4", "a:int4"]).full();
+    let part = part.keys(|keys| keys.root = Some(root(1))).map();
+    let row = |t: &Target, one, other| delete(t, &[Int(one), Int(other)]);
+    blind("the same row", &[row(&whole, 1, 2), row(&part, 2, 1)], true);
+    blind("another row", &[row(&whole, 1, 2), row(&part, 1, 2)], false);
+}
+
+#[test]
 fn partitions_may_have_indexes_of_their_own() {
     let part = |oid, index| {
         let part = table(oid, "part", &["!id:int4", "u:int4"])

@@ -152,6 +152,14 @@ fn a_value_is_handed_over_that_is_known() {
         &[remove(1), add(7, "a")],
         true,
     );
+    let toast = update(&people, &[], &[Int(1), Unchanged, Text("m")]);
+    let gone_after = [add(1, "a"), toast];
+    with(
+        "and no other value",
+        &gone_after,
+        &[remove(1), add(7, "z")],
+        false,
+    );
 }
 
 #[test]
@@ -179,6 +187,37 @@ fn toasted_columns() {
         true,
     );
     assert!(reasons(&half).contains(&"unknown_new_value"));
+}
+
+#[test]
+fn a_toasted_key_that_did_not_change() {
+    let t = table(1, "t", &["!id:text", "x:int4"])
+        .primary(11, &["id"])
+        .map();
+    let set = |id, x| update(&t, &[Text(id), NotSent], &[Unchanged, Int(x)]);
+    blind("the same row", &[set("a", 1), set("a", 2)], true);
+    blind("another row", &[set("a", 1), set("b", 2)], false);
+    assert!(reasons(&set("a", 1)).is_empty());
+}
+
+/// That the identity did not change is known of values that are not told apart by their hash, too.
+#[test]
+fn an_identity_that_did_not_change() {
+    let t = table(1, "t", &["!id:int4", "!code:citext", "x:int4"]).primary(11, &["id", "code"]);
+    let t = t.unique(12, &["code"]).map();
+    let row = |id, code| [Int(id), Text(code), Int(0)];
+    let set = |id, code| update(&t, &[], &row(id, code));
+    blind(
+        "both keep their codes",
+        &[set(1, "kim"), set(2, "im")],
+        false,
+    );
+    let moved = update(&t, &[Int(2), Text("im"), NotSent], &row(2, "x"));
+    blind(
+        "one gives up what may be the same",
+        &[insert(&t, &row(1, "kim")), moved],
+        true,
+    );
 }
 
 #[test]
@@ -327,6 +366,13 @@ fn rows_without_a_key() {
         "it becomes the row",
         &[update(&t, &row(5.0, Null), &zero), delete(&t, &minus)],
         true,
+    );
+    let two = table(1, "t", &["a:int4", "b:int4"]).full().map();
+    let (left, right) = ([Int(1), Null], [Null, Int(1)]);
+    blind(
+        "NULLs in other places",
+        &[delete(&two, &left), delete(&two, &right)],
+        false,
     );
     let t = table(1, "t", &["c:json"]).full().map();
     blind(
