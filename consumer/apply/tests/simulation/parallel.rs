@@ -16,6 +16,8 @@
 
 mod heap;
 mod history;
+mod oracle;
+mod reads;
 mod run;
 mod schema;
 mod server;
@@ -97,6 +99,7 @@ fn simulation_of_parallel_apply_without_misfortune() {
             "a unit of several transactions",
             "a held commit",
             "a session joined",
+            "old values",
         ]);
     }
 }

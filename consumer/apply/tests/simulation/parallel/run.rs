@@ -14,14 +14,16 @@ use walbraid_apply::scheduler::{InFlightLimits, WorkerId};
 use walbraid_apply::window::GroupLimits;
 use walbraid_schemas::chain::Start;
 use walbraid_schemas::envelope::Body;
-use walbraid_schemas::notice::{Stop, StopKind};
+use walbraid_schemas::notice::Stop;
 
 use super::Profile;
 use super::history::History;
+use super::oracle::Oracle;
+use super::reads::Reads;
 use super::schema::{HEAP, Lie, STAMPED, Schema, TABLES};
 use super::server::Server;
 use super::worker::{Faults, Subscriber, Worker};
-use super::world::{Hashes, Side, World};
+use super::world::{Side, World};
 use crate::random::Random;
 
 /// Faults stop after this many steps; by the last everything must have arrived.
@@ -38,12 +40,6 @@ pub struct Outcome {
     pub seen: BTreeMap<&'static str, u64>,
     /// The catalogue lied, the tables went wrong, and no attempt failed: why.
     pub unsaved: Option<&'static str>,
-}
-
-/// What the subscriber must hold after each transaction, up to the one that it must refuse.
-struct Oracle {
-    states: BTreeMap<usize, Hashes>,
-    refusal: Option<(usize, StopKind)>,
 }
 
 pub struct Run {
@@ -66,6 +62,7 @@ pub struct Run {
     events: VecDeque<Event>,
     /// What was found when somebody asked who waits for whom; it arrives later.
     answer: Option<Vec<(WorkerId, WorkerId)>>,
+    reads: Reads,
     connecting: bool,
     now_ms: u64,
     next_offset: usize,
@@ -104,7 +101,7 @@ impl Run {
             let tables = 0..TABLES;
             tables.map(|table| schema.target(table, lie)).collect()
         });
-        let oracle = Oracle::new(&history, &schema, side, poison, 0, start);
+        let oracle = Oracle::new(&history, &schema, side, poison, (0, start));
         let engine = Engine::new(config.clone(), subscriber.position());
         let busy_us = [20, 500, 5_000][random.below(3)];
         let pace = [8, 8, 8, 2, 3, 3].map(|most| 1 + random.below(most));
@@ -125,6 +122,7 @@ impl Run {
             pace,
             events: VecDeque::new(),
             answer: None,
+            reads: Reads::default(),
             connecting: false,
             now_ms: 0,
             next_offset: 0,
@@ -265,6 +263,11 @@ impl Run {
 
     /// What was asked is answered, and the server looks for deadlocks.
     fn answer(&mut self, faults: Faults) -> bool {
+        let server = &self.subscriber.server;
+        if let Some(events) = self.reads.go_on(server, &mut self.random, faults.0) {
+            self.events.extend(events);
+            return true;
+        }
         if let Some(waits) = self.answer.take() {
             if !waits.is_empty() && !(faults.0 && self.random.once_in(4)) {
                 self.events.push_back(Event::Blocked { waits });
@@ -369,7 +372,8 @@ impl Run {
             }
             Action::TakeOver { .. } => self.take_over(),
             Action::Stop(stop) => self.stopped = Some(*stop),
-            _ => {}
+            Action::ReadOldValues { read, table, keys } => self.reads.ask(read, table, keys),
+            Action::WakeAt { .. } | Action::Report(_) => {}
         }
     }
 
@@ -378,6 +382,7 @@ impl Run {
         self.subscriber.server.end_all();
         self.events.clear();
         self.answer = None;
+        self.reads.clear();
         self.connecting = false;
         let initial = self.config.workers.initial();
         self.workers.clear();
@@ -448,7 +453,7 @@ impl Run {
         let world = self.history.after(&self.schema, applied);
         self.subscriber.mend(&world);
         let (history, schema) = (&self.history, &self.schema);
-        self.oracle = Oracle::new(history, schema, self.side, None, applied, world);
+        self.oracle = Oracle::new(history, schema, self.side, None, (applied, world));
     }
 
     /// What is committed must be what it was after as many transactions in a row.
@@ -519,34 +524,6 @@ impl Run {
     }
 }
 
-impl Oracle {
-    fn new(
-        history: &History,
-        schema: &Schema,
-        side: Side,
-        poison: Option<(u32, usize)>,
-        from: usize,
-        mut world: World,
-    ) -> Self {
-        let mut states = BTreeMap::from([(from, world.hashes())]);
-        for (place, link) in history.links.iter().enumerate().skip(from) {
-            let poisoned = |(xid, change)| xid == link.xid && change < link.ops.len();
-            let result = if poison.is_some_and(poisoned) {
-                Err(StopKind::RowRefused)
-            } else {
-                world.transact(schema, side, &link.ops)
-            };
-            if let Err(kind) = result {
-                let refusal = Some((place, kind));
-                return Self { states, refusal };
-            }
-            states.insert(place + 1, world.hashes());
-        }
-        let refusal = None;
-        Self { states, refusal }
-    }
-}
-
 fn config(random: &mut Random) -> Config {
     let most = 2 + random.below(7);
     let workers = if random.once_in(3) {
@@ -559,6 +536,7 @@ fn config(random: &mut Random) -> Config {
         stream: "shop".to_owned(),
         workers,
         conflict_keys_max: [1, 12, 40, 10_000, 10_000][random.below(5)],
+        resolver: !random.once_in(4),
         on_missing: if strict {
             OnMissing::Error
         } else {
@@ -579,7 +557,6 @@ fn config(random: &mut Random) -> Config {
             first_ms: 5,
             max_ms: 50,
         },
-        ..Config::default()
     }
 }
 

@@ -157,6 +157,11 @@ impl Server {
         (!caught.is_empty()).then(|| caught[random.below(caught.len())])
     }
 
+    /// True if some session holds the table alone.
+    pub fn is_locked(&self, table: usize) -> bool {
+        self.tables[table].exclusive.is_some()
+    }
+
     pub fn start(&mut self, session: SessionId, op: Op) {
         let statement = Statement {
             op,
