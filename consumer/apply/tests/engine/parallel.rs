@@ -120,6 +120,23 @@ fn a_head_that_waits_for_a_later_lock_is_asked_about_and_gets_it() {
 }
 
 #[test]
+fn a_head_whose_commit_waits_for_a_later_lock_is_asked_about_too() {
+    let mut pool = Pool::new(3);
+    for row in 1..=3 {
+        pool.updates(&[row]);
+    }
+    pool.counted(2, false);
+    pool.counted(3, false);
+    are(&pool.commits(1), &["commit 2"]);
+    // A constraint that is checked at the end finds what 3 has in progress.
+    pool.lane.now_ms += 10;
+    are(&pool.step(Event::Tick), &["ask"]);
+    let waits = vec![(WorkerId(1), WorkerId(2))];
+    let done = pool.step(Event::Blocked { waits });
+    are(&done, &["call back 3", "run 3 on 1"]);
+}
+
+#[test]
 fn the_newest_makes_way_for_a_head_that_finds_no_worker() {
     let mut pool = Pool::new(2);
     pool.updates(&[1]);
@@ -167,6 +184,24 @@ fn others_join_when_transactions_wait_in_the_server() {
     // What was sent before is looked at as one.
     are(&pool.commits(2), &["run 4 on 0"]);
     are(&pool.commits(3), &["run 5 on 1", "run 6 on 0"]);
+}
+
+#[test]
+fn a_take_over_asks_for_no_session_of_the_tenure_that_ends() {
+    let mut pool = Pool::with(Config {
+        workers: Workers::Auto { most: 2 },
+        ..config()
+    });
+    for row in 1..=12 {
+        pool.updates(&[row]);
+    }
+    let done = pool.commits(1);
+    assert!(done.contains(&"connect".to_owned()), "{done:?}");
+    let worker = WorkerId(0);
+    are(
+        &pool.step(Event::SessionLost { worker }),
+        &["a session of the lane was lost"],
+    );
 }
 
 #[test]
