@@ -227,11 +227,7 @@ impl Plan {
     /// Two plans of a table with the same signature make the same keys of the same row.
     fn sign(&self, relation: &Relation, of: impl Fn(&Index) -> bool) -> u64 {
         let mut text = String::new();
-        for index in self
-            .indexes
-            .iter()
-            .filter(|index| index.row || index.wanted)
-        {
+        for index in self.indexes.iter().filter(|index| of(index)) {
             let _ = write!(text, " {:?} {}", index.space, index.row);
             for &slot in &index.slots {
                 let slot = &self.slots[slot];
