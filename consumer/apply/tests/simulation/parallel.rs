@@ -1,15 +1,17 @@
 //! Several workers on a model subscriber that has rows, locks, unique and foreign keys.
 //!
 //! The publisher makes a history in which every constraint holds; the subscriber runs what the
-//! workers send, statement by statement, with PostgreSQL's rules as far as they decide who waits for
-//! whom and who sees what. After each commit, what is visible is compared with what one session
+//! workers send, statement by statement, with PostgreSQL's rules as far as they decide who waits
+//! for whom and who sees what. After each commit, what is visible is compared with what one session
 //! would have made of as many transactions, and the progress names just those. No stop may be said
 //! but for a row that was made to fail, and then by name, with exactly what stands before it
-//! committed. Nothing may stand still.
+//! committed. Nothing may stand still. With a true catalogue and no row made to fail, no attempt
+//! may go wrong but by itself: what runs side by side does not meet.
 //!
-//! In one run of a hundred, and in all runs of a profile of its own, the catalogue lies, so that the
-//! analyzer says `NO_CONFLICT` where there is one. Rule 0 must save the result. Where it cannot, the
-//! run says why: what went wrong was then neither an error, nor a row not found, nor a lock.
+//! In one run of a hundred, and in all runs of a profile of its own, the catalogue lies, so that
+//! the analyzer says `NO_CONFLICT` where there is one. Rule 0 must save the result. Where it
+//! cannot, the run says why: what went wrong was then neither an error, nor a row not found, nor a
+//! lock.
 //!
 //! `WALBRAID_SEED=n` runs one seed, `WALBRAID_SEEDS=n` so many in all profiles together, from
 //! `WALBRAID_FIRST_SEED` on.
