@@ -190,6 +190,16 @@ fn toasted_columns() {
 }
 
 #[test]
+fn a_toasted_column_has_its_old_value() {
+    let t = table(1, "t", &["!id:int4", "a:text", "b:text"]).primary(11, &["id"]);
+    let t = t.unique(12, &["a", "b"]).full().map();
+    let row = |id, a, b| [Int(id), Text(a), Text(b)];
+    let set = update(&t, &row(1, "x", "y"), &[Int(1), Unchanged, Text("z")]);
+    blind("taken", &[set.clone(), insert(&t, &row(2, "x", "z"))], true);
+    blind("another", &[set, insert(&t, &row(2, "x", "w"))], false);
+}
+
+#[test]
 fn a_toasted_key_that_did_not_change() {
     let t = table(1, "t", &["!id:text", "x:int4"])
         .primary(11, &["id"])
