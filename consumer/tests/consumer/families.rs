@@ -228,6 +228,37 @@ async fn foreign_keys_matter_where_their_triggers_fire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn foreign_keys_of_partitions_and_of_several_columns() {
+    let place = Place::new(
+        "several",
+        "CREATE TABLE parent (a int, b int8, PRIMARY KEY (a, b)) PARTITION BY LIST (a);
+         CREATE TABLE parent_1 PARTITION OF parent FOR VALUES IN (1);
+         CREATE TABLE child (x int8, y int, part int) PARTITION BY LIST (part);
+         CREATE TABLE child_1 PARTITION OF child FOR VALUES IN (1);
+         ALTER TABLE child ADD FOREIGN KEY (x, y) REFERENCES parent (b, a)",
+    )
+    .await;
+    place.run(ENFORCED).await;
+    let (root, leaf) = (place.keys("child").await, place.keys("child_1").await);
+    assert_eq!(root.foreign_keys.len(), 1);
+    assert_eq!(root.foreign_keys, leaf.foreign_keys);
+    let key = &root.foreign_keys[0];
+    assert_eq!(
+        (&*key.parent.name, &*key.index_name),
+        ("public.parent", "parent_pkey")
+    );
+    assert_eq!(key.columns, [1, 0], "y, x: in the order of the index");
+    let types: Vec<u32> = key.key_types.iter().map(|key_type| key_type.oid).collect();
+    assert_eq!(types, [23, 20]);
+    for parent in ["parent", "parent_1"] {
+        let parent = place.keys(parent).await;
+        assert_eq!(parent.referenced.len(), 1);
+        assert_eq!(parent.referenced[0].index, key.index);
+    }
+    place.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_fires_and_what_is_called() {
     let place = Place::new(
         "fires",
