@@ -7,8 +7,8 @@
 //!
 //! A lane has one state, the first of these that holds: `stopped` (consumer or producer met
 //! something a person must mend, or a producer would if it were started), `down` (one of them does
-//! not run), `retrying` (the consumer is silent, or what is away is waited for), then the consumer's
-//! own word.
+//! not run), `retrying` (the consumer is silent, or something away is waited for), then what the
+//! consumer itself says.
 
 use std::time::{Duration, SystemTime};
 

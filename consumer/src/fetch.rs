@@ -152,10 +152,11 @@ impl Reader {
     }
 
     /// Asks Kafka in pieces, so that a question that nobody waits for any more soon ends.
-    async fn ask<T: Send + 'static>(
-        &self,
-        question: impl Fn(&BaseConsumer<ReaderContext>, Duration) -> KafkaResult<T> + Send + 'static,
-    ) -> Result<T, Failure> {
+    async fn ask<T, Q>(&self, question: Q) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        Q: Fn(&BaseConsumer<ReaderContext>, Duration) -> KafkaResult<T> + Send + 'static,
+    {
         let consumer = Arc::clone(&self.consumer);
         let given_up = CancellationToken::new();
         let _guard = given_up.clone().drop_guard();

@@ -366,8 +366,8 @@ impl Producer {
         }
     }
 
-    /// The same where nothing was prepared: only the lane itself is needed to tell it something, and
-    /// it says under which schema.
+    /// The same where nothing was prepared: only the lane itself is needed to tell it something,
+    /// and it says under which schema.
     async fn leave_word(&self, stop: &Stop) {
         if !notice::concerns_lane(stop.kind) {
             return;

@@ -1,19 +1,19 @@
 //! Whether the topic is still there, asked while Kafka acknowledges nothing.
 //!
 //! The client that writes goes on for long after its topic is gone: it takes the topic for one that
-//! brokers have not heard of yet. A question to the brokers tells at once. It is asked after records
-//! have waited for a while, and "gone" is believed when it is said twice: a broker that has just
-//! started may not know its topics yet. A Kafka that does not answer says nothing about its topics.
+//! brokers have not heard of yet. A question to the brokers tells at once. It is asked after
+//! records have waited for a while, and "gone" is believed when it is said twice: a broker that has
+//! just started may not know its topics yet. A Kafka that does not answer says nothing about them.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use walbraid_schemas::StopKind;
 
 use crate::lane::LaneReader;
 use crate::policy::{Failure, once};
-use walbraid_schemas::StopKind;
 
 /// How long records wait before the question, and between two of them.
 const PAUSE: Duration = Duration::from_secs(2);

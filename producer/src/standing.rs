@@ -1,8 +1,8 @@
 //! Where a slot that nobody reads stands in the log, asked before a producer is started.
 //!
 //! The same look at the same records as a producer takes when it claims the lane (`pipeline`), so
-//! that `setup` and `check` say what `produce` would refuse. Nothing is written, and the slot is not
-//! taken: one that is read by a producer is that producer's to judge.
+//! that `setup` and `check` say what `produce` would refuse. Nothing is written, and the slot is
+//! not taken: one that is read by a producer is that producer's to judge.
 
 use walbraid_schemas::Stop;
 

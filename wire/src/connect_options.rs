@@ -167,7 +167,8 @@ impl ConnectOptions {
         self
     }
 
-    /// With this limit of sent bytes that nobody acknowledges, unless the connection string had one.
+    /// With this limit of sent bytes that nobody acknowledges, unless the connection string had
+    /// one.
     pub fn with_default_tcp_user_timeout(mut self, limit: Duration) -> ConnectOptions {
         self.tcp.user_timeout.get_or_insert(limit);
         self

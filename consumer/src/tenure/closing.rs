@@ -11,8 +11,8 @@ use crate::lane::Lane;
 use crate::policy::{Cause, Failure};
 use crate::state::LaneState;
 
-/// How long the last flush may take, and the last offset commit: neither is needed for what is right,
-/// and whoever asked for the end waits.
+/// How long the last flush may take, and the last offset commit: neither is needed for what is
+/// right, and whoever asked for the end waits.
 const LAST_MS: u64 = 3_000;
 
 /// Why a lane is given up that Kafka said nothing else about.

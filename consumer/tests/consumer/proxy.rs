@@ -1,5 +1,5 @@
-//! A TCP proxy in front of the subscriber or the registry: it can hold everything back, and say something that the
-//! server never said.
+//! A TCP proxy in front of the subscriber or the registry: it can hold everything back, and say
+//! something that the server never said.
 
 use std::net::SocketAddr;
 
