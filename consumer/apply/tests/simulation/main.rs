@@ -7,7 +7,10 @@
 //! WAL, in content too, and no offset passes the durable frontier. At the end everything has
 //! arrived.
 //!
-//! A failure prints its seed; `WALBRAID_SEED=n` runs that one alone.
+//! [`parallel`] is about what several workers do to each other, on a subscriber with locks.
+//!
+//! A failure prints its seed; `WALBRAID_SEED=n` runs that one alone. `WALBRAID_SEEDS=n` runs so many
+//! in all tests together, from `WALBRAID_FIRST_SEED` on.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
@@ -21,12 +24,33 @@ use std::collections::BTreeSet;
 
 use consumer::{Consumer, Profile};
 
+/// Seeds of all tests in an ordinary run.
+const ALL_SEEDS: u64 = 10_000;
+
+/// A number from the environment.
+fn setting(name: &str) -> Option<u64> {
+    Some(std::env::var(name).ok()?.parse().unwrap())
+}
+
+/// The seeds of a test that has so many of those of an ordinary run.
+fn share(seeds: u64) -> std::ops::Range<u64> {
+    let all = setting("WALBRAID_SEEDS").unwrap_or(ALL_SEEDS);
+    let first = setting("WALBRAID_FIRST_SEED").unwrap_or_default();
+    first..first + (seeds * all).div_ceil(ALL_SEEDS)
+}
+
+/// True if too few seeds were asked for to show all that there is.
+fn are_few() -> bool {
+    setting("WALBRAID_SEED").is_some()
+        || setting("WALBRAID_SEEDS").is_some_and(|all| all < ALL_SEEDS)
+}
+
 fn run(name: &str, profile: Profile, seeds: u64) -> BTreeSet<&'static str> {
-    if let Ok(seed) = std::env::var("WALBRAID_SEED") {
-        return Consumer::new(seed.parse().unwrap(), profile).run();
+    if let Some(seed) = setting("WALBRAID_SEED") {
+        return Consumer::new(seed, profile).run();
     }
     let mut seen = BTreeSet::new();
-    for seed in 0..seeds {
+    for seed in share(seeds) {
         match std::panic::catch_unwind(|| Consumer::new(seed, profile).run()) {
             Ok(more) => seen.extend(more),
             Err(panic) => {
@@ -40,7 +64,7 @@ fn run(name: &str, profile: Profile, seeds: u64) -> BTreeSet<&'static str> {
 
 /// What must have happened in so many runs, or nothing was shown.
 fn expect(seen: &BTreeSet<&'static str>, expected: &[&str]) {
-    if std::env::var("WALBRAID_SEED").is_ok() {
+    if are_few() {
         return;
     }
     for what in expected {

@@ -12,9 +12,6 @@
 //! the analyzer says `NO_CONFLICT` where there is one. Rule 0 must save the result. Where it
 //! cannot, the run says why: what went wrong was then neither an error, nor a row not found, nor a
 //! lock.
-//!
-//! `WALBRAID_SEED=n` runs one seed, `WALBRAID_SEEDS=n` so many in all profiles together, from
-//! `WALBRAID_FIRST_SEED` on.
 
 mod heap;
 mod history;
@@ -30,15 +27,14 @@ use std::collections::BTreeMap;
 
 use run::{Outcome, Run};
 
+use crate::{are_few, setting, share};
+
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     pub faults: bool,
     pub poisoned: bool,
     pub lies: bool,
 }
-
-/// Seeds of all simulations in an ordinary run.
-const ALL_SEEDS: u64 = 10_000;
 
 #[derive(Debug, Default)]
 struct Sum {
@@ -67,15 +63,12 @@ impl Sum {
 
 /// Runs that many of the seeds of an ordinary run; none if only one was asked for.
 fn run(name: &str, profile: Profile, seeds: u64) -> Option<Sum> {
-    let number = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().unwrap());
-    if let Some(seed) = number("WALBRAID_SEED") {
+    if let Some(seed) = setting("WALBRAID_SEED") {
         println!("{name}: {:#?}", Run::new(seed, profile).run());
         return None;
     }
-    let all = number("WALBRAID_SEEDS").unwrap_or(ALL_SEEDS);
-    let first = number("WALBRAID_FIRST_SEED").unwrap_or_default();
     let mut sum = Sum::default();
-    for seed in first..first + (seeds * all).div_ceil(ALL_SEEDS) {
+    for seed in share(seeds) {
         match std::panic::catch_unwind(|| Run::new(seed, profile).run()) {
             Ok(outcome) => sum.add(outcome),
             Err(panic) => {
@@ -85,7 +78,7 @@ fn run(name: &str, profile: Profile, seeds: u64) -> Option<Sum> {
         }
     }
     println!("{name}: {sum:#?}");
-    (all >= ALL_SEEDS).then_some(sum)
+    (!are_few()).then_some(sum)
 }
 
 #[test]

@@ -97,10 +97,14 @@ impl Run {
         let server = Server::new(Arc::clone(&schema), &start);
         let mut subscriber = Subscriber::new(server, strict);
         subscriber.poison = poison;
-        let targets = [None, lie].map(|lie| {
+        let targets = |lie: Option<Lie>| -> Vec<Target> {
             let tables = 0..TABLES;
             tables.map(|table| schema.target(table, lie)).collect()
-        });
+        };
+        let targets = [
+            targets(None),
+            lie.map_or(Vec::new(), |lie| targets(Some(lie))),
+        ];
         let oracle = Oracle::new(&history, &schema, side, poison, (0, start));
         let engine = Engine::new(config.clone(), subscriber.position());
         let busy_us = [20, 500, 5_000][random.below(3)];
@@ -484,13 +488,17 @@ impl Run {
     }
 
     fn check_limits(&self) {
-        let units = self.engine.status().units;
+        let Config {
+            in_flight, group, ..
+        } = self.config;
+        // Each unit that runs alone holds one, and the head may be in as many as it has parts.
+        let alone = in_flight.units_max * self.workers.len() + group.transactions_max;
         let touches = self.engine.conflict_touches();
-        let most = self.config.conflict_keys_max + units;
+        let most = self.config.conflict_keys_max + alone;
         assert!(touches <= most, "{touches} touches are held of {most}");
         for worker in &self.workers {
             let held = worker.units();
-            let most = self.config.in_flight.units_max;
+            let most = in_flight.units_max;
             assert!(held <= most, "{held} units with a worker, of {most}");
         }
     }

@@ -138,6 +138,9 @@ impl Server {
     /// A session that waits for itself, by way of others.
     pub fn deadlocked(&self, random: &mut Random) -> Option<SessionId> {
         let waits = self.waits();
+        if waits.len() < 2 {
+            return None;
+        }
         let mut caught = Vec::new();
         for start in 0..self.sessions.len() {
             let mut reached = Vec::new();
