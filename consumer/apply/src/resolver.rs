@@ -42,7 +42,7 @@ use crate::window::Window;
 const ROWS_AHEAD_MAX: usize = 8_192;
 
 /// How long the lane waits for reads while it could go on without.
-const HOLD_MS: u64 = 200;
+const HOLD_MS: u64 = 1_000;
 
 /// A row that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]

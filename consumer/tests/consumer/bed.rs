@@ -210,6 +210,13 @@ impl Bed {
     /// Drops what was made.
     pub(crate) async fn done(self) {
         let server = variable("WALBRAID_SUBSCRIBER_URL");
+        // A server process holds its origin until it has ended, a moment after its session.
+        self.until("no session of the lane is left", async || {
+            let sessions = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name LIKE 'walbraid %'";
+            self.value(sessions).await == "0"
+        })
+        .await;
         stream::remove(&self.sql, &self.name).await.unwrap();
         let left = self.value("SELECT count(*) FROM walbraid.progress").await;
         assert_eq!(

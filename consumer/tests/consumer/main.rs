@@ -15,6 +15,7 @@ mod log;
 mod member;
 mod misfortune;
 mod proxy;
+mod resolver;
 mod scalars;
 mod silence;
 mod texts;

@@ -17,7 +17,7 @@ use crate::mapping::Mapped;
 const KEYS_MAX: usize = 1_024;
 
 /// How long a table is left alone after a read of it failed.
-const PAUSE_MS: u64 = 1_000;
+const PAUSE_MS: u64 = 5_000;
 
 /// The reads of all tables, each by the number of its mapping.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use crate::pool::{Done, Pool};
 const NOTHING: [&str; 0] = [];
 
 /// Longer than a lane waits for a read.
-const LONG_MS: u64 = 1_000;
+const LONG_MS: u64 = 10_000;
 
 #[track_caller]
 fn are(done: &Done, expected: &[&str]) {
