@@ -1,5 +1,5 @@
-//! How long the pure half of the consumer takes: statements with parameters for a row, conflict keys
-//! and the engine for a transaction.
+//! How long the pure half of the consumer takes: statements with parameters for a row, conflict
+//! keys and the engine for a transaction.
 //!
 //! `cargo run --release -p walbraid-apply --example speed`; prints the median of several rounds.
 

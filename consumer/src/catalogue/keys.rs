@@ -1,8 +1,8 @@
 //! What the subscriber's catalogue says of conflict keys: SQL in, `apply::keys::Keys` out.
 //!
-//! Partitions are folded here. **Kin** of a relation are the tables above it, itself, and the tables
-//! below it: a change that comes by one of them may meet the indexes, foreign keys and triggers of
-//! all of them. Columns of kin meet by name, for their numbers differ.
+//! Partitions are folded here. **Kin** of a relation are the tables above it, itself, and the
+//! tables below it: a change that comes by one of them may meet the indexes, foreign keys and
+//! triggers of all of them. Columns of kin meet by name, for their numbers differ.
 //!
 //! Read under `search_path = pg_catalog`, so that what `pg_get_indexdef` does not qualify is the
 //! server's own.

@@ -56,14 +56,16 @@ impl Place {
     }
 }
 
-/// The triggers of the child's foreign key fire in replica mode too.
+/// The triggers of the child's foreign key fire in replica mode too; before 15 a partitioned table
+/// has none itself.
 const ENFORCED: &str = "
 DO $$
 DECLARE t record;
 BEGIN
-    FOR t IN SELECT tgname FROM pg_trigger
-             WHERE tgrelid = 'child'::regclass AND tgconstraint <> 0 LOOP
-        EXECUTE format('ALTER TABLE child ENABLE ALWAYS TRIGGER %I', t.tgname);
+    FOR t IN SELECT tgname, tgrelid::regclass AS of FROM pg_trigger
+             WHERE tgconstraint <> 0 AND (tgrelid = 'child'::regclass OR tgrelid IN (
+                 SELECT inhrelid FROM pg_inherits WHERE inhparent = 'child'::regclass)) LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', t.of, t.tgname);
     END LOOP;
 END $$";
 

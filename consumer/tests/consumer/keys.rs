@@ -171,15 +171,13 @@ async fn equal_pairs(
     );
     let made = servers.subscriber.batch_execute(&tables).await;
     made.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
-    for (id, text) in texts.iter().enumerate() {
-        let text = text.replace('\'', "''");
-        let stored = format!(
-            "INSERT INTO twin VALUES ({id}, E'{}')",
-            text.replace('\\', "\\\\")
-        );
-        let stored = servers.subscriber.batch_execute(&stored).await;
-        stored.unwrap_or_else(|error| panic!("{} {text:?}: {error:?}", case.name));
-    }
+    let row = |(id, text): (usize, &String)| {
+        let text = text.replace('\\', "\\\\").replace('\'', "''");
+        format!("INSERT INTO twin VALUES ({id}, E'{text}');")
+    };
+    let rows: String = texts.iter().enumerate().map(row).collect();
+    let stored = servers.subscriber.batch_execute(&rows).await;
+    stored.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
     let query = format!(
         "SELECT a.id, b.id, ({}) IS TRUE FROM twin a JOIN twin b ON a.id < b.id",
         case.equal

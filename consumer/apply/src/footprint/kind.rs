@@ -273,3 +273,181 @@ pub(super) fn render(value: Value<'_>, out: &mut Vec<u8>) -> Option<()> {
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts with `~` between them are equal, those with a space are not, and those behind `!` may
+    /// be any value.
+    fn check(key_type: &KeyType, published: &str, texts: &str) {
+        let published = Published {
+            type_name: published,
+            modifier: -1,
+        };
+        let kind = Kind::of(key_type, published).unwrap();
+        let number = |text: &str| {
+            let text = text.replace('_', " ");
+            kind.digest(Value::Text(&text), &mut Vec::new())
+        };
+        let mut seen: Vec<u64> = Vec::new();
+        for class in texts.split(' ') {
+            if let Some(text) = class.strip_prefix('!') {
+                assert_eq!(number(text), None, "{} {text:?}", key_type.name);
+                continue;
+            }
+            let numbers: Vec<Option<u64>> = class.split('~').map(number).collect();
+            let first = numbers[0].unwrap_or_else(|| panic!("{} {class:?}", key_type.name));
+            let alike = numbers.iter().all(|number| *number == Some(first));
+            assert!(alike, "{} {class:?}", key_type.name);
+            assert!(!seen.contains(&first), "{} {class:?}", key_type.name);
+            seen.push(first);
+        }
+    }
+
+    #[test]
+    fn single_values() {
+        for (oid, name, modifier, texts) in [
+            (23, "int4", -1, "0 1 -1 10 !-0 !+1 !01 !_1 !1_ !1.0 !"),
+            (26, "oid", -1, "0 4294967295 !-1 !01"),
+            (
+                1700,
+                "numeric",
+                -1,
+                "0~-0.00~0e5 1~1.0~1.00 -1 10~1e1 !1. !.5 !_1 NaN Infinity",
+            ),
+            (1700, "numeric", 0x0009_0006, "1.25~1.250 !1.255 !0.001 100"),
+            (701, "float8", -1, "0~-0 0.1~0.10 1e3~1000 NaN !0x1"),
+            (25, "text", -1, "a A a_ _a é"),
+            (1042, "bpchar", -1, "a~a_~a__ A _a"),
+            (1043, "varchar", 9, "a~a_ b"),
+            (18, "char", -1, "a \\ \\303 !ab !\\103"),
+            (
+                1082,
+                "date",
+                -1,
+                "2026-01-31 0044-03-15 0044-03-15_BC infinity !44-03-15 !02026-01-01",
+            ),
+            (
+                1083,
+                "time",
+                -1,
+                "00:00:00 24:00:00 01:02:03.5 !01:02:03.50 !1:02:03 !24:00:01",
+            ),
+            (
+                1266,
+                "timetz",
+                -1,
+                "12:00:00+02 14:00:00+04 12:00:00+02:30 !12:00:00+02:00 !12:00:00-00",
+            ),
+            (
+                1184,
+                "timestamptz",
+                -1,
+                "2026-01-31_12:00:00+00 !2026-01-31_12:00:00 !2026-01-31_24:00:00+00",
+            ),
+            (
+                1114,
+                "timestamp",
+                0,
+                "2026-01-31_12:00:00 !2026-01-31_12:00:00.5",
+            ),
+            (
+                1186,
+                "interval",
+                -1,
+                "1_mon~30_days~720:00:00 1_year~12_mons~360_days -1_days~-24:00:00 !1_week",
+            ),
+            (
+                2950,
+                "uuid",
+                -1,
+                "00000000-0000-0000-0000-00000000000a !00000000-0000-0000-0000-00000000000A",
+            ),
+            (
+                869,
+                "inet",
+                -1,
+                "10.0.0.1~10.0.0.1/32 10.0.0.1/24 ::1~::1/128 !10.1 !010.0.0.1",
+            ),
+            (
+                790,
+                "money",
+                -1,
+                "$1,000.00~$1000.00 -$1.00 $0.00 !1.00 !$1",
+            ),
+            (3220, "pg_lsn", -1, "0/A~0/0000000a A/0 !0A !/1"),
+        ] {
+            let key_type = KeyType {
+                modifier,
+                ..KeyType::builtin(oid, name)
+            };
+            check(&key_type, "pg_catalog.anything", texts);
+        }
+    }
+
+    #[test]
+    fn values_in_values() {
+        let array = |element: KeyType| KeyType {
+            form: TypeForm::Array(Box::new(element)),
+            ..KeyType::builtin(1, "array")
+        };
+        let numbers = array(KeyType::builtin(1700, "numeric"));
+        check(
+            &numbers,
+            "",
+            "{1,2.0}~{1.0,2} {1,NULL} {} [0:1]={1,2} {{1},{2}} !{1,} !{1}{2} !{1",
+        );
+        check(
+            &numbers,
+            "",
+            "!{null} !{_1} ![1:1]={1} !1,2 !{{}} !{1}} !{{1}",
+        );
+        let texts = array(KeyType::builtin(25, "text"));
+        check(
+            &texts,
+            "",
+            r#"{a}~{"a"}~{"\a"} {NULL} {"NULL"} {"a,b"} {a,b} {""} !{"a""b"} !{a"b"}"#,
+        );
+        let range = KeyType::builtin(3906, "numrange");
+        let ranges = "[1.0,2)~[1,2.00) [1,2] (1,2) (,2) (,) empty ![1,2 ![1] !1,2";
+        check(&range, "pg_catalog.numrange", ranges);
+        let multirange = KeyType::builtin(4532, "nummultirange");
+        let multiranges = "{} {[1,2)}~{[1.0,2)} {[1,2),[3,4)} !{[1,2)";
+        check(&multirange, "pg_catalog.nummultirange", multiranges);
+        let json = KeyType::builtin(3802, "jsonb");
+        let jsons = r#"1.0~1.00 "1.0" "1.00" [1,_2]~[1.0,2] {"a":1.0}~{"a":_1} "a,_1.0" ["\"",1]"#;
+        check(&json, "pg_catalog.jsonb", jsons);
+    }
+
+    /// However some locale takes case, equal values get one number.
+    #[test]
+    fn text_without_regard_to_case() {
+        let citext = KeyType {
+            form: TypeForm::Citext,
+            ..KeyType::builtin(99_999, "citext")
+        };
+        let texts = "Bob~bob~BOB bo~bok~bo\u{212a}~BOİ~boI~boı~éboö ros";
+        check(&citext, "pg_catalog.text", texts);
+    }
+
+    #[test]
+    fn what_cannot_be_mirrored() {
+        let none = |key_type: &KeyType, type_name: &str| {
+            let published = Published {
+                type_name,
+                modifier: -1,
+            };
+            assert_eq!(Kind::of(key_type, published), None, "{}", key_type.name);
+        };
+        none(&KeyType::builtin(2249, "record"), "pg_catalog.record");
+        none(&KeyType::builtin(3802, "jsonb"), "pg_catalog.json");
+        none(&KeyType::builtin(3906, "numrange"), "public.numrange");
+        let mut text = KeyType::builtin(25, "text");
+        text.deterministic = false;
+        none(&text, "pg_catalog.text");
+        let mut text = KeyType::builtin(25, "text");
+        text.stock_equality = false;
+        none(&text, "pg_catalog.text");
+    }
+}

@@ -286,7 +286,7 @@ fn keys_have_names() {
     assert_eq!(name(21).as_deref(), Some("public.children (index_21)"));
     assert_eq!(name(PARENT_KEY).as_deref(), Some("public.t1 (index_11)"));
     assert_eq!(name(4), None);
-    let touched = traced(&[transaction.clone()], &mut NoOldValues);
+    let touched = traced(std::slice::from_ref(&transaction), &mut NoOldValues);
     assert_eq!(touched[0].scope, Scope::Keys);
     for touch in &touched[0].touches {
         assert!(footprint::space_name(touch.space, &transaction).is_some());

@@ -94,7 +94,7 @@ fn a_value_is_handed_over_that_is_known() {
         let mut memory = Memory::default();
         let known: Vec<_> = rows
             .iter()
-            .map(|row| crate::tables::transaction(&[row.clone()]))
+            .map(|row| crate::tables::transaction(std::slice::from_ref(row)))
             .collect();
         crate::tables::traced(&known, &mut memory);
         check(what, &mut memory, changes, waits);
