@@ -9,8 +9,8 @@
 //!
 //! [`parallel`] is about what several workers do to each other, on a subscriber with locks.
 //!
-//! A failure prints its seed; `WALBRAID_SEED=n` runs that one alone. `WALBRAID_SEEDS=n` runs so many
-//! in all tests together, from `WALBRAID_FIRST_SEED` on.
+//! A failure prints its seed; `WALBRAID_SEED=n` runs that one alone. `WALBRAID_SEEDS=n` runs so
+//! many in all tests together, from `WALBRAID_FIRST_SEED` on.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 

@@ -13,6 +13,7 @@
 //! cannot, the run says why: what went wrong was then neither an error, nor a row not found, nor a
 //! lock.
 
+mod decode;
 mod heap;
 mod history;
 mod oracle;
@@ -20,6 +21,8 @@ mod reads;
 mod run;
 mod schema;
 mod server;
+mod settings;
+mod subscriber;
 mod worker;
 mod world;
 

@@ -205,20 +205,17 @@ impl Heap {
         }
         let is = |row: Option<Row>| row.is_some_and(|row| row[unique.column] == value);
         for row in self.tables[table].iter().filter(|row| row.id != own) {
-            match row.writer {
+            let entered = row.entered & (1 << place) != 0;
+            let collision = match row.writer {
                 Some((writer, _)) if writer == session => {
-                    if is(row.pending) {
-                        return Collision::Taken;
-                    }
+                    is(row.pending).then_some(Collision::Taken)
                 }
-                Some((writer, _)) => {
-                    let entered = row.entered & (1 << place) != 0;
-                    if is(row.committed) || (entered && is(row.pending)) {
-                        return Collision::Waits(writer);
-                    }
-                }
-                None if is(row.committed) => return Collision::Taken,
-                None => {}
+                Some((writer, _)) => (is(row.committed) || (entered && is(row.pending)))
+                    .then_some(Collision::Waits(writer)),
+                None => is(row.committed).then_some(Collision::Taken),
+            };
+            if let Some(collision) = collision {
+                return collision;
             }
         }
         Collision::Free

@@ -8,10 +8,8 @@ use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::engine::{Config, Engine};
 use walbraid_apply::event::{Event, Record};
 use walbraid_apply::mapping::Target;
-use walbraid_apply::pace::Workers;
-use walbraid_apply::rule::{BackOff, Cause};
-use walbraid_apply::scheduler::{InFlightLimits, WorkerId};
-use walbraid_apply::window::GroupLimits;
+use walbraid_apply::rule::Cause;
+use walbraid_apply::scheduler::WorkerId;
 use walbraid_schemas::chain::Start;
 use walbraid_schemas::envelope::Body;
 use walbraid_schemas::notice::Stop;
@@ -22,8 +20,10 @@ use super::oracle::Oracle;
 use super::reads::Reads;
 use super::schema::{HEAP, Lie, STAMPED, Schema, TABLES};
 use super::server::Server;
-use super::worker::{Faults, Subscriber, Worker};
-use super::world::{Side, World};
+use super::settings::{config, without_a_row};
+use super::subscriber::Subscriber;
+use super::worker::{Faults, Worker};
+use super::world::Side;
 use crate::random::Random;
 
 /// Faults stop after this many steps; by the last everything must have arrived.
@@ -273,7 +273,8 @@ impl Run {
             return true;
         }
         if let Some(waits) = self.answer.take() {
-            if !waits.is_empty() && !(faults.0 && self.random.once_in(4)) {
+            let lost = faults.0 && self.random.once_in(4);
+            if !waits.is_empty() && !lost {
                 self.events.push_back(Event::Blocked { waits });
             }
             return true;
@@ -530,50 +531,4 @@ impl Run {
             }
         }
     }
-}
-
-fn config(random: &mut Random) -> Config {
-    let most = 2 + random.below(7);
-    let workers = if random.once_in(3) {
-        Workers::Auto { most }
-    } else {
-        Workers::Fixed(if random.once_in(10) { 1 } else { most })
-    };
-    let strict = random.once_in(2);
-    Config {
-        stream: "shop".to_owned(),
-        workers,
-        conflict_keys_max: [1, 12, 40, 10_000, 10_000][random.below(5)],
-        resolver: !random.once_in(4),
-        on_missing: if strict {
-            OnMissing::Error
-        } else {
-            OnMissing::Skip
-        },
-        group: GroupLimits {
-            transactions_max: 1 + random.below(5),
-            bytes_max: 500 + random.below(8_000),
-        },
-        in_flight: InFlightLimits {
-            units_max: 1 + random.below(4),
-            bytes_max: 500 + random.below(20_000),
-        },
-        transaction_memory_bytes: 500 + random.below(8_000),
-        buffer_bytes_max: 10_000 + random.below(20_000),
-        run_idle_timeout_ms: 200,
-        back_off: BackOff {
-            first_ms: 5,
-            max_ms: 50,
-        },
-    }
-}
-
-/// Somebody deleted a row of the subscriber.
-fn without_a_row(random: &mut Random, mut world: World) -> World {
-    let table = random.below(TABLES);
-    let rows = &mut world.tables[table];
-    if !rows.is_empty() {
-        rows.remove(random.below(rows.len()));
-    }
-    world
 }

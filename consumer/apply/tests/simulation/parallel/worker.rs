@@ -1,4 +1,4 @@
-//! The subscriber as the workers see it, and the workers.
+//! The workers: what the engine wants done, statement by statement.
 //!
 //! A worker does one thing at a time and in the order in which it was told, as the shell's do: a
 //! unit behind another one runs when that one is committed, a failure takes all behind it away, a
@@ -11,92 +11,15 @@ use walbraid_apply::action::Action;
 use walbraid_apply::coordinator::Commit;
 use walbraid_apply::event::{CommitTag, Event};
 use walbraid_apply::failure::{Failure, Place, ServerFailure};
-use walbraid_apply::mapping::Target;
 use walbraid_apply::missing::{Missing, MissingKind};
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_apply::unit::{Ending, Piece, Unit, UnitId};
-use walbraid_schemas::chain::Position;
-use walbraid_schemas::envelope::Change;
-use walbraid_schemas::row::{Reader, Value};
-use walbraid_schemas::table::Table;
 
-use super::heap::Undo;
-use super::schema::{Row, table_of};
+use super::decode::decode;
 use super::server::{Progress, Server};
-use super::world::{Op, World};
-use crate::log::{INCARNATION, START};
+use super::subscriber::Subscriber;
+use super::world::Op;
 use crate::random::Random;
-
-struct Commitment {
-    links: usize,
-    position: Position,
-    undo: Vec<Undo>,
-}
-
-/// What the subscriber holds.
-pub struct Subscriber {
-    pub server: Server,
-    commits: Vec<Commitment>,
-    flushed: usize,
-    /// Transactions applied.
-    pub applied: usize,
-    /// Refused until somebody mends it: a transaction, and which of its changes.
-    pub poison: Option<(u32, usize)>,
-    pub strict: bool,
-}
-
-impl Subscriber {
-    pub fn new(server: Server, strict: bool) -> Self {
-        Self {
-            server,
-            commits: Vec::new(),
-            flushed: 0,
-            applied: 0,
-            poison: None,
-            strict,
-        }
-    }
-
-    pub fn position(&self) -> Position {
-        match self.commits.last() {
-            None => Position::start(INCARNATION, START),
-            Some(commit) => commit.position,
-        }
-    }
-
-    pub fn durable(&self) -> Position {
-        match self.flushed.checked_sub(1) {
-            None => Position::start(INCARNATION, START),
-            Some(last) => self.commits[last].position,
-        }
-    }
-
-    pub fn flush(&mut self) {
-        for commit in &mut self.commits[self.flushed..] {
-            commit.undo.clear();
-        }
-        self.flushed = self.commits.len();
-    }
-
-    /// Stops at once: the newest commits that were not flushed are gone, as many as it likes.
-    pub fn crash(&mut self, random: &mut Random) {
-        self.server.end_all();
-        let volatile = self.commits.len() - self.flushed;
-        let kept = self.flushed + random.below(volatile + 1);
-        for commit in self.commits.drain(kept..).rev() {
-            self.applied -= commit.links;
-            self.server.heap.take_back(commit.undo);
-        }
-        self.flush();
-    }
-
-    /// A person makes the tables what they should be.
-    pub fn mend(&mut self, world: &World) {
-        self.poison = None;
-        self.flush();
-        self.server.heap = super::heap::Heap::new(world);
-    }
-}
 
 /// A change that is to be run.
 #[derive(Debug)]
@@ -385,19 +308,8 @@ impl Worker {
         let commits = !(faults.0 && random.once_in(300));
         let undo = subscriber.server.end(self.id, commits);
         if commits {
-            let wanted =
-                (0..block.xids.len()).map(|next| 1_000 + (subscriber.applied + next) as u32);
-            assert!(
-                wanted.eq(block.xids.iter().copied()),
-                "out of order: {:?}",
-                block.xids
-            );
-            subscriber.applied += block.xids.len();
-            subscriber.commits.push(Commitment {
-                links: block.xids.len(),
-                position: block.ending.unwrap().position,
-                undo,
-            });
+            let position = block.ending.unwrap().position;
+            subscriber.committed(&block.xids, position, undo);
         } else {
             self.sweep(run);
         }
@@ -500,46 +412,6 @@ impl Block {
             self.changes += 1;
         }
     }
-}
-
-fn decode(change: &Change, targets: &[Target]) -> Op {
-    let mapped = |table: &u32| targets[*table as usize].as_ref().unwrap();
-    let place = |table: &u32| table_of(mapped(table).relation().oid);
-    match change {
-        Change::Insert { table, new } => Op::Insert {
-            table: place(table),
-            new: row(mapped(table).table(), new),
-        },
-        Change::Update { table, old, new } => {
-            let new = row(mapped(table).table(), new);
-            let old = old.as_ref().map(|old| row(mapped(table).table(), &old.row));
-            Op::Update {
-                table: place(table),
-                old: old.unwrap_or(new),
-                new,
-            }
-        }
-        Change::Delete { table, old } => Op::Delete {
-            table: place(table),
-            old: row(mapped(table).table(), &old.row),
-        },
-        Change::Truncate { tables, .. } => Op::Truncate {
-            tables: tables.iter().map(place).collect(),
-        },
-        Change::Message { .. } => Op::Message,
-    }
-}
-
-fn row(table: &Table, datum: &[u8]) -> Row {
-    let mut row = [None; 3];
-    for (place, value) in Reader::new(table, datum).enumerate() {
-        row[place] = match value.unwrap() {
-            Value::Int(value) => Some(value as i32),
-            Value::Null | Value::NotSent => None,
-            other => panic!("not a value of the simulation: {other:?}"),
-        };
-    }
-    row
 }
 
 fn transient(random: &mut Random) -> &'static str {
