@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 mod native;
 mod parallel;
+mod resolver;
 mod restarts;
 mod small;
 mod summary;
@@ -32,11 +33,12 @@ async fn main() -> ExitCode {
         Some("latency") => latency::run(number(1).unwrap_or(3)).await,
         Some("memory") => memory::run(u64::from(number(1).unwrap_or(1_000_000))).await,
         Some("parallel") => parallel::run(number(1).unwrap_or(3)).await,
+        Some("resolver") => resolver::run(number(1).unwrap_or(3)).await,
         Some("restarts") => restarts::run(number(1).unwrap_or(100)).await,
         _ => {
             eprintln!(
                 "usage: bin/bench drain [ROUNDS] | latency [ROUNDS] | memory [TRANSACTIONS] | \
-                 parallel [ROUNDS] | restarts [TIMES]"
+                 parallel [ROUNDS] | resolver [ROUNDS] | restarts [TIMES]"
             );
             return ExitCode::from(2);
         }

@@ -17,7 +17,7 @@ use crate::machine::{Reading, between};
 use crate::small;
 use crate::summary::{Samples, Verdict};
 
-const TRANSACTIONS: u64 = 4_000;
+pub(crate) const TRANSACTIONS: u64 = 4_000;
 /// What reads the order of commits from the subscriber's WAL.
 const SLOT: &str = "order_of_commits";
 const LONGEST: Duration = Duration::from_secs(300);
@@ -37,7 +37,7 @@ pub(crate) async fn run(rounds: u32) -> bool {
         let mut drain = async |workers| {
             let first = written + 1;
             written += TRANSACTIONS;
-            let rate = drained(&bed, first, written, workers).await;
+            let rate = drained(&bed, first, written, workers, true).await;
             println!("round {round}: {workers} workers {rate:.0} transactions/s");
             rate
         };
@@ -66,7 +66,7 @@ pub(crate) async fn run(rounds: u32) -> bool {
 }
 
 /// Each sale waits once, as for a page that is not in memory.
-async fn stall(bed: &Bed) {
+pub(crate) async fn stall(bed: &Bed) {
     let subscriber = bed.subscriber().await;
     subscriber
         .run(
@@ -83,11 +83,12 @@ async fn stall(bed: &Bed) {
 }
 
 /// Transactions a second from the first one seen to the last.
-async fn drained(bed: &Bed, first: u64, last: u64, workers: u32) -> f64 {
+pub(crate) async fn drained(bed: &Bed, first: u64, last: u64, workers: u32, resolver: bool) -> f64 {
     let mut config = bed.config();
     config
         .set("consumer", "workers", workers)
         .set("consumer", "group", 1)
+        .set("consumer", "resolver", resolver)
         .text("consumer", "parallel_safe", "public.sold");
     let config = bed.write(&config, "parallel");
     command(&config, &["setup"]).await.expect(0);
