@@ -7,9 +7,11 @@ use walbraid_apply::action::Action;
 use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::engine::{Config, Engine};
 use walbraid_apply::event::{Event, Record};
+use walbraid_apply::failure::Failure;
 use walbraid_apply::mapping::Target;
 use walbraid_apply::rule::Cause;
 use walbraid_apply::scheduler::WorkerId;
+use walbraid_apply::unit::UnitId;
 use walbraid_schemas::chain::Start;
 use walbraid_schemas::envelope::Body;
 use walbraid_schemas::notice::Stop;
@@ -69,6 +71,8 @@ pub struct Run {
     paused: bool,
     stopped: Option<Stop>,
     checked: usize,
+    /// How often a unit met something that would be a fact at the head.
+    met: BTreeMap<UnitId, u32>,
     outcome: Outcome,
 }
 
@@ -133,6 +137,7 @@ impl Run {
             paused: false,
             stopped: None,
             checked: 0,
+            met: BTreeMap::new(),
             outcome: Outcome::default(),
         };
         run.sessions();
@@ -339,12 +344,31 @@ impl Run {
     }
 
     fn tell(&mut self, event: Event) {
+        self.meet(&event);
         let mut actions = Vec::new();
         self.engine.step(self.now_ms, event, &mut actions);
         for action in actions {
             self.execute(action);
         }
         self.check_limits();
+    }
+
+    /// Who met something ahead of its turn meets it again only as a fact.
+    fn meet(&mut self, event: &Event) {
+        let unit = match event {
+            Event::Counted { unit, missing, .. } if *missing => unit,
+            Event::Failed { unit, failure, .. } => match &**failure {
+                Failure::Server { error, .. } if !error.sqlstate.starts_with("23") => return,
+                _ => unit,
+            },
+            _ => return,
+        };
+        let times = self.met.entry(*unit).or_default();
+        *times += 1;
+        assert!(
+            *times <= 2,
+            "a unit that is not the head ran again ahead of its turn"
+        );
     }
 
     fn execute(&mut self, action: Action) {
@@ -386,6 +410,7 @@ impl Run {
     fn sessions(&mut self) {
         self.subscriber.server.end_all();
         self.events.clear();
+        self.met.clear();
         self.answer = None;
         self.reads.clear();
         self.connecting = false;
