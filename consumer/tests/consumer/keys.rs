@@ -3,14 +3,18 @@
 //! For every type, operator class and collation: values are written by the publisher's server as
 //! its walsender writes them, and stored on the subscriber; of each pair that the subscriber calls
 //! equal, the changes must meet in a key. What is not equal should not meet; for types whose
-//! equality is mirrored exactly it never does.
+//! equality is mirrored exactly it never does. What is read back as an old value is the same number
+//! as what was written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_postgres::SimpleQueryMessage;
-use walbraid_apply::footprint::{self, Access, Footprint, NoOldValues, Scope, Touch};
+use walbraid_apply::footprint::{
+    self, Access, Footprint, NewRow, NoOldValues, Old, OldValues, Scope, SpaceId, Touch, old_row,
+};
 use walbraid_apply::mapping::{Mapped, Target};
+use walbraid_apply::resolver::query;
 use walbraid_apply::unit::{Piece, Transaction};
 use walbraid_consumer::catalogue;
 use walbraid_schemas::{Carrier, Change, Column, Identity, LinkKind, Lsn, Table, row};
@@ -107,15 +111,17 @@ impl Servers {
             identity: Identity::Default,
             columns: columns.to_vec(),
         };
-        let relation = catalogue::read(&self.reader, "public", "t").await.unwrap();
+        let relation = catalogue::read_with_keys(&self.reader, "public", "t")
+            .await
+            .unwrap();
         Ok(Arc::new(
             Mapped::new(Arc::new(table), relation.map(Arc::new)).unwrap(),
         ))
     }
 }
 
-/// What an INSERT of the value touches.
-fn touches(target: &Target, id: usize, text: &str) -> Footprint {
+/// An INSERT of the value.
+fn insert(target: &Target, id: usize, text: &str) -> Transaction {
     let table = target.as_ref().unwrap().table();
     let mut new = Vec::new();
     let texts = [id.to_string(), text.to_owned()];
@@ -126,7 +132,7 @@ fn touches(target: &Target, id: usize, text: &str) -> Footprint {
         table: 0,
         new: new.into(),
     };
-    let transaction = Transaction {
+    Transaction {
         kind: LinkKind::Transaction,
         xid: 1,
         commit_lsn: Lsn(1),
@@ -135,8 +141,13 @@ fn touches(target: &Target, id: usize, text: &str) -> Footprint {
         pieces: vec![Arc::new(Piece::new(vec![change], vec![target.clone()], 1))],
         first_offset: 0,
         ending: None,
-    };
+    }
+}
+
+/// What an INSERT of the value touches.
+fn touches(target: &Target, id: usize, text: &str) -> Footprint {
     let mut footprint = Footprint::default();
+    let transaction = insert(target, id, text);
     footprint::add(&transaction, &mut NoOldValues, &mut footprint);
     assert_eq!(
         footprint.scope,
@@ -145,6 +156,56 @@ fn touches(target: &Target, id: usize, text: &str) -> Footprint {
         target.as_ref().unwrap().relation().keys
     );
     footprint
+}
+
+/// What the last change made of its row.
+#[derive(Debug, Default)]
+struct Told(Option<Vec<Option<u64>>>);
+
+impl OldValues for Told {
+    fn old(&mut self, _: SpaceId, _: u64) -> Old<'_> {
+        Old::Unknown
+    }
+
+    fn write(&mut self, _: SpaceId, _: u64, new: NewRow<'_>) {
+        self.0 = match new {
+            NewRow::Hashes(hashes) => Some(hashes.to_vec()),
+            NewRow::Gone | NewRow::Unknown => None,
+        };
+    }
+
+    fn forget(&mut self) {}
+}
+
+/// Reads the twin's values as the key resolver would; what is wrong with them.
+async fn read_back(servers: &Servers, target: &Target, texts: &[String]) -> Vec<String> {
+    let told = |(id, text): (usize, &String)| {
+        let mut told = Told::default();
+        let transaction = insert(target, id, text);
+        footprint::add(&transaction, &mut told, &mut Footprint::default());
+        told.0
+    };
+    let told: Vec<_> = texts.iter().enumerate().map(told).collect();
+    if told.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    let mapped = target.as_ref().unwrap();
+    let query = query(mapped);
+    let sql = query.sql.replace("\"public\".\"t\"", "\"public\".\"twin\"");
+    let keys: Vec<String> = (0..texts.len()).map(|id| id.to_string()).collect();
+    let found = servers.subscriber.query(&sql, &[&keys]).await.unwrap();
+    assert_eq!(found.len(), texts.len(), "{sql}");
+    let mut findings = Vec::new();
+    for row in &found {
+        let place = row.get::<_, i64>(0) as usize - 1;
+        let values: Vec<Option<&str>> = (1..=query.columns).map(|column| row.get(column)).collect();
+        let read = old_row(mapped, &values).map(|hashes| hashes.to_vec());
+        if told[place].is_some() && read != told[place] {
+            let (text, values) = (&texts[place], &values);
+            findings.push(format!("written as {text:?}, read as {values:?}"));
+        }
+    }
+    findings
 }
 
 fn meet(left: &[Touch], right: &[Touch]) -> bool {
@@ -205,7 +266,7 @@ async fn check(servers: &Servers, case: &Case, seed: u64) -> Vec<String> {
         .enumerate()
         .map(|(id, text)| touches(&target, id, text))
         .collect();
-    let mut findings = Vec::new();
+    let mut findings = read_back(servers, &target, &texts).await;
     let (mut unlike, mut met) = (0, 0);
     for ((one, other), equal) in equal {
         let meets = meet(&touched[one].touches, &touched[other].touches);

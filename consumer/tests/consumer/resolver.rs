@@ -2,11 +2,15 @@
 //! wire never tells which e-mail a row gives up.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use walbraid_consumer::Config;
+use tokio_postgres::types::ToSql;
+use walbraid_apply::mapping::Mapped;
+use walbraid_apply::resolver::query;
 use walbraid_consumer::config::Workers;
 use walbraid_consumer::metrics::Metrics;
+use walbraid_consumer::{Config, catalogue};
 use walbraid_schemas::{Change, Table, Value};
 
 use crate::bed::{Bed, connect};
@@ -239,4 +243,68 @@ async fn rows_that_change_their_emails_run_side_by_side() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_change_their_emails_wait_where_old_values_are_not_read() {
     assert_eq!(ahead_of_a_head("ahead_off", false).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_values_are_found_in_partitions_by_keys_of_any_type() {
+    let tables = "
+        CREATE TYPE kind AS ENUM ('big', 'Small');
+        CREATE DOMAIN size AS kind;
+        CREATE TABLE parted (
+            a uuid, b date, c numeric(9, 3), d bytea, e boolean, f text, g size, v text,
+            PRIMARY KEY (a, b, c, d, e, f, g), UNIQUE (v, b)
+        ) PARTITION BY RANGE (b);
+        CREATE TABLE early PARTITION OF parted FOR VALUES FROM ('2000-01-01') TO ('2020-01-01');
+        CREATE TABLE late PARTITION OF parted FOR VALUES FROM ('2020-01-01') TO ('2040-01-01');
+        INSERT INTO parted VALUES
+            ('00000000-0000-0000-0000-00000000000a', '2010-02-03', 1.5, '\\x00ff', true, 'it''s',
+             'Small', 'one'),
+            ('00000000-0000-0000-0000-00000000000b', '2030-02-03', 1.5, '\\x00ff', true, 'it''s',
+             'big', NULL)";
+    let bed = Bed::new("parted", tables).await;
+    let published = table(
+        "parted",
+        &[
+            "a uuid*",
+            "b date*",
+            "c numeric*",
+            "d bytea*",
+            "e bool*",
+            "f text*",
+            "g text*",
+            "v text",
+        ],
+    );
+    let relation = catalogue::read_with_keys(&bed.sql, "public", "parted")
+        .await
+        .unwrap();
+    let mapped = Mapped::new(Arc::new(published), relation.map(Arc::new)).unwrap();
+    let query = query(&mapped);
+    let keys = [
+        [
+            "00000000-0000-0000-0000-00000000000b",
+            "00000000-0000-0000-0000-00000000000a",
+        ],
+        ["2030-02-03", "2010-02-03"],
+        ["1.500", "1.500"],
+        ["\\x00ff", "\\x00ff"],
+        ["t", "t"],
+        ["it's", "it's"],
+        ["big", "Small"],
+    ];
+    let parameters: Vec<Vec<&str>> = keys.iter().map(|texts| texts.to_vec()).collect();
+    let parameters: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|texts| texts as _).collect();
+    let found = bed.sql.query(&query.sql, &parameters).await.unwrap();
+    let mut found: Vec<(i64, Option<String>)> = found
+        .iter()
+        .map(|row| (row.get(0), row.get(query.columns)))
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [(1, None), (2, Some("one".to_owned()))],
+        "{}",
+        query.sql
+    );
+    bed.done().await;
 }
