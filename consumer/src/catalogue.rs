@@ -17,6 +17,7 @@ use std::collections::HashMap;
 
 use tokio_postgres::types::Oid;
 use tokio_postgres::{Client, Row};
+use walbraid_apply::keys::Keys;
 use walbraid_apply::relation::{
     Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
 };
@@ -28,7 +29,21 @@ pub use fingerprint::fingerprint;
 /// The oid of bytea.
 const BYTEA_OID: Oid = 17;
 
-/// Reads a table; `None` when there is no relation of that name.
+/// Reads a table and what its conflict keys rest on; `None` when there is no relation of that name.
+pub async fn read_with_keys(
+    client: &Client,
+    schema: &str,
+    name: &str,
+) -> Result<Option<Relation>, Failure> {
+    let Some(mut relation) = read(client, schema, name).await? else {
+        return Ok(None);
+    };
+    relation.keys = keys::read(client, relation.oid, &relation.columns).await?;
+    Ok(Some(relation))
+}
+
+/// Reads a table without its conflict keys, which nobody needs where one worker applies; `None`
+/// when there is no relation of that name.
 pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Relation>, Failure> {
     let Some(class) = client.query_opt(CLASS, &[&schema, &name]).await? else {
         return Ok(None);
@@ -59,7 +74,6 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
             replica_identity = Some(index);
         }
     }
-    let keys = keys::read(client, oid, &columns).await?;
     Ok(Some(Relation {
         oid,
         schema: schema.to_owned(),
@@ -69,7 +83,7 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
         primary_key,
         replica_identity,
         insert_trigger: class.try_get(2)?,
-        keys,
+        keys: Keys::default(),
     }))
 }
 

@@ -305,7 +305,7 @@ impl Resolver {
             .await?;
         let seen = catalogue::fingerprint(session, &self.keys.relations).await?;
         self.compare(seen);
-        let mut relation = catalogue::read(session, &table.schema, &table.name).await?;
+        let mut relation = catalogue::read_with_keys(session, &table.schema, &table.name).await?;
         if let Some(relation) = &mut relation {
             let name = format!("{}.{}", table.schema, table.name);
             relation.keys.declared_safe = self.keys.parallel_safe.contains(&name);

@@ -37,7 +37,7 @@ impl Place {
     }
 
     async fn relation(&self, name: &str) -> Relation {
-        let relation = catalogue::read(&self.reader, "public", name).await;
+        let relation = catalogue::read_with_keys(&self.reader, "public", name).await;
         relation.unwrap().unwrap()
     }
 
