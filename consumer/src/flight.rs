@@ -128,8 +128,8 @@ impl Due {
 }
 
 impl Flight {
-    /// The session is through with the unit's statements: how long it was busy with them, microseconds. It
-    /// was free since then, if that is later than the unit was begun.
+    /// The session is through with the unit's statements: how long it was busy with them, in
+    /// microseconds. It was free since then, if that is later than the unit was begun.
     pub(crate) fn through(&mut self, free_since: &mut Instant) -> u64 {
         *self.busy_us.get_or_insert_with(|| {
             let from = self.begun_at.max(*free_since);

@@ -6,8 +6,8 @@
 //! (`row_security = off`), and finds each row by an index, as the workers do.
 //!
 //! The session is opened at the first read, and takes one read at a time. It holds no lock of the
-//! lane and writes nothing; losing it loses nothing: the read is answered as failed, the engine goes
-//! on without, and the next read opens it anew. That is told once, and once when it is over.
+//! lane and writes nothing; losing it loses nothing: the read is answered as failed, the engine
+//! goes on without, and the next read opens it anew. That is told once, and once when it is over.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The worker pool of a tenure: sessions that apply, and a task for each.
 //!
 //! The first sessions are opened before anything is applied; further ones join while work goes on,
-//! one at a time, in a task of their own, so that the lane does not wait for them. A worker's number
-//! is its place here, and part of the name of its origin.
+//! one at a time, in a task of their own, so that the lane does not wait for them. A worker's
+//! number is its place here, and part of the name of its origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

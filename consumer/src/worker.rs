@@ -323,9 +323,9 @@ impl Worker {
         }
     }
 
-    /// Cancels the unit that is called back, once it is the one that runs: what it waits for, perhaps
-    /// a lock of a unit whose turn comes later, is not waited for. The server has taken the request
-    /// before anything else is sent, so it cannot end what comes next.
+    /// Cancels the unit that is called back, once it is the one that runs: what it waits for,
+    /// perhaps a lock of a unit whose turn comes later, is not waited for. The server has taken the
+    /// request before anything else is sent, so it cannot end what comes next.
     async fn cancel_called_back(&mut self) {
         let Some(Mend::Abandon { cancelled: false }) = self.mending else {
             return;

@@ -1,5 +1,5 @@
-//! What Kafka alone takes: records of a topic of its own, written by the clock and read back, beside
-//! what is measured. A pause that both have is the broker's (a virtual machine that compiles or
+//! What Kafka alone takes: records of a topic of its own, written by the clock and read back,
+//! beside what is measured. A pause that both have is the broker's (a virtual machine that compiles or
 //! collects, a disk), not the pipeline's.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
+use tokio::task::JoinHandle;
 use walbraid_tests::topic::Topic;
 
 use crate::summary::Samples;
@@ -18,8 +19,8 @@ const LAST: Duration = Duration::from_secs(5);
 /// Records under way.
 pub(crate) struct Canary {
     stopping: Arc<AtomicBool>,
-    writer: std::thread::JoinHandle<u64>,
-    reader: std::thread::JoinHandle<Samples>,
+    writer: JoinHandle<()>,
+    reader: JoinHandle<Samples>,
     topic: Topic,
 }
 
@@ -42,10 +43,9 @@ impl Canary {
             .create()
             .unwrap();
         let (name, stop) = (topic.name.clone(), Arc::clone(&stopping));
-        let pause = Duration::from_micros(1_000_000 / per_second);
-        let writer = std::thread::spawn(move || write(&producer, &name, pause, began, &stop));
+        let writer = tokio::spawn(write(producer, name, per_second, began, stop));
         let stop = Arc::clone(&stopping);
-        let reader = std::thread::spawn(move || read(&consumer, began, &stop));
+        let reader = tokio::task::spawn_blocking(move || read(&consumer, began, &stop));
         Self {
             stopping,
             writer,
@@ -57,12 +57,8 @@ impl Canary {
     /// Ends it: the milliseconds that each record took.
     pub(crate) async fn finish(self) -> Samples {
         self.stopping.store(true, Ordering::Relaxed);
-        let (writer, reader) = (self.writer, self.reader);
-        let samples = tokio::task::spawn_blocking(move || {
-            writer.join().unwrap();
-            reader.join().unwrap()
-        });
-        let samples = samples.await.unwrap();
+        self.writer.await.unwrap();
+        let samples = self.reader.await.unwrap();
         self.topic.delete().await;
         samples
     }
@@ -90,27 +86,23 @@ fn consumer(topic: &Topic) -> BaseConsumer {
 }
 
 /// A record holds when it was written, in microseconds since `began`.
-fn write(
-    producer: &BaseProducer,
-    topic: &str,
-    pause: Duration,
+async fn write(
+    producer: BaseProducer,
+    topic: String,
+    per_second: u64,
     began: Instant,
-    stop: &AtomicBool,
-) -> u64 {
-    let mut next = Instant::now();
-    let mut written = 0;
+    stop: Arc<AtomicBool>,
+) {
+    let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
     while !stop.load(Ordering::Relaxed) {
-        next += pause;
+        ticks.tick().await;
         let now = u64::try_from(began.elapsed().as_micros()).unwrap();
         let value = now.to_be_bytes();
-        let record = BaseRecord::<[u8], [u8]>::to(topic).payload(&value);
+        let record = BaseRecord::<[u8], [u8]>::to(&topic).payload(&value);
         producer.send(record).map_err(|(error, _)| error).unwrap();
-        written += 1;
         producer.poll(Duration::ZERO);
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     producer.flush(LAST).unwrap();
-    written
 }
 
 fn read(consumer: &BaseConsumer, began: Instant, stop: &AtomicBool) -> Samples {

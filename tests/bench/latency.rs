@@ -3,8 +3,8 @@
 //!
 //! One session commits by the clock; another asks the subscriber for the newest number again and
 //! again. Both sides are on one machine, so one clock measures. What the asking itself costs, a
-//! round trip of about 0.1 ms, is part of the figure. What Kafka alone takes for a record is measured
-//! beside it ([`crate::canary`]).
+//! round trip of about 0.1 ms, is part of the figure. What Kafka alone takes for a record is
+//! measured beside it ([`crate::canary`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

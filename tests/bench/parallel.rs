@@ -128,8 +128,8 @@ pub(crate) async fn drained(bed: &Bed, first: u64, last: u64, workers: u32, reso
     (last - seen) as f64 / elapsed
 }
 
-/// No commit overtook another: the order in which the subscriber's own WAL has them, as a decoder of
-/// that WAL tells it.
+/// No commit overtook another: the order in which the subscriber's own WAL has them, as a decoder
+/// of that WAL tells it.
 async fn in_order(bed: &Bed, first: u64, last: u64) {
     let found = bed
         .subscriber()
