@@ -1,6 +1,6 @@
 //! What Kafka alone takes: records of a topic of its own, written by the clock and read back,
-//! beside what is measured. A pause that both have is the broker's (a virtual machine that compiles or
-//! collects, a disk), not the pipeline's.
+//! beside what is measured. A pause that both have is the broker's (a virtual machine that compiles
+//! or collects, a disk), not the pipeline's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
