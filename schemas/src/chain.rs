@@ -92,7 +92,8 @@
 //! 15. *The zombie at the start.* P was taken under A, then B claimed, and A's zombie still wrote.
 //!     A search for P ends among the zombie's records, which stand where P's own could. The next
 //!     record of B tells: it names a claim that the reader did not come by, since it stands before
-//!     the start. The reader asks to be started further back.
+//!     the start. The reader asks to be started further back. It does so with anything that does
+//!     not fit, a claim above K for one, as long as no more than such a record says where it began.
 
 mod position;
 mod reader;

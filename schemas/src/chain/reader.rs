@@ -71,6 +71,7 @@ pub struct Reader {
     /// Whether the record at hand ended a run that was not whole.
     voided: bool,
     place: Place,
+    start: Start,
     first_offset: Option<i64>,
     last_offset: i64,
 }
@@ -122,6 +123,7 @@ impl Reader {
             run: None,
             voided: false,
             place: Place::Unknown(start),
+            start,
             first_offset: None,
             last_offset: -1,
         }
@@ -158,10 +160,8 @@ impl Reader {
         self.voided = false;
         let verdict = match self.judge(offset, record) {
             Ok(verdict) => verdict,
-            Err(Refusal::SeekBack) => {
-                self.place = Place::TooFar;
-                Verdict::SeekBack
-            }
+            Err(Refusal::SeekBack) => self.too_far(),
+            Err(Refusal::Stop(_)) if self.is_in_doubt() => self.too_far(),
             Err(Refusal::Stop(stop)) => {
                 self.void_run();
                 self.place = Place::Stopped(stop.clone());
@@ -172,6 +172,22 @@ impl Reader {
             voided: self.voided,
             verdict,
         }
+    }
+
+    fn too_far(&mut self) -> Verdict {
+        self.void_run();
+        self.place = Place::TooFar;
+        Verdict::SeekBack
+    }
+
+    /// Only a record under P's claim says where the reader started, and a zombie may have written
+    /// it (hazard 15): what does not fit is no fact before it was read from P's claim on.
+    fn is_in_doubt(&self) -> bool {
+        let claim_offset = self.position.claim_offset;
+        matches!(self.place, Place::Following)
+            && self.start == Start::Offset
+            && claim_offset != NO_CLAIM
+            && self.first_offset.is_some_and(|first| first > claim_offset)
     }
 
     fn judge(&mut self, offset: i64, record: &Envelope) -> Result<Verdict, Refusal> {

@@ -496,4 +496,21 @@ fn zombie_at_the_start() {
         6 link 3 b 30 40        => link
     ";
     check("15, further back", at(30, 1, "a"), Start::Offset, log);
+    // No record of B, but the claim of whoever came behind it.
+    let log = "
+        5 link 1 a 20 25        => repeat
+        6 claim c 40            => seek back
+    ";
+    check("15, a claim", at(30, 1, "a"), Start::Offset, log);
+    let log = "
+        1 claim a 10            => claim
+        2 link 1 a 20 30        => repeat
+        6 claim c 40            => stop chain-break
+    ";
+    check(
+        "15, a break all the same",
+        at(30, 1, "a"),
+        Start::Offset,
+        log,
+    );
 }
