@@ -122,8 +122,17 @@ impl Model {
     }
 }
 
+/// What becomes of old values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum OldValues {
+    Read,
+    /// The session that reads them is ended while it is needed.
+    Disturbed,
+    NotRead,
+}
+
 /// Applies a random load, and compares; how many reads there were.
-async fn loaded(name: &str, resolver: bool) -> u64 {
+async fn loaded(name: &str, old_values: OldValues) -> u64 {
     const TRANSACTIONS: usize = 600;
     let bed = Bed::new(name, TABLES).await;
     let fill = format!("INSERT INTO users SELECT n, 'old ' || n FROM generate_series(1, {ROWS}) n");
@@ -146,9 +155,17 @@ async fn loaded(name: &str, resolver: bool) -> u64 {
             written += 1;
         }
         if written > TRANSACTIONS / 2 {
-            let config = || config(&bed, resolver);
+            let config = || config(&bed, old_values != OldValues::NotRead);
             consumer.get_or_insert_with(|| bed.consume_counted(config(), metrics.clone()));
         }
+    }
+    let disturb = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE '% old values'";
+    if old_values == OldValues::Disturbed {
+        bed.until("a session was ended", async || {
+            !bed.sql.query(disturb, &[]).await.unwrap().is_empty()
+        })
+        .await;
     }
     bed.drained().await;
     let rows = bed
@@ -162,7 +179,9 @@ async fn loaded(name: &str, resolver: bool) -> u64 {
     assert_eq!(bed.lane().await.state, "running", "seed {seed}");
     let lane = metrics.lane(0);
     assert_eq!(lane.missing_updates.get() + lane.missing_deletes.get(), 0);
-    assert_eq!(lane.old_values_failed.get(), 0, "seed {seed}");
+    if old_values != OldValues::Disturbed {
+        assert_eq!(lane.old_values_failed.get(), 0, "seed {seed}");
+    }
     consumer.unwrap().stop().await;
     bed.done().await;
     lane.old_values_reads.get()
@@ -170,12 +189,17 @@ async fn loaded(name: &str, resolver: bool) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn emails_are_handed_over_and_swapped_between_rows() {
-    assert!(loaded("emails", true).await > 0);
+    assert!(loaded("emails", OldValues::Read).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_session_that_reads_old_values_may_be_lost() {
+    assert!(loaded("emails_lost", OldValues::Disturbed).await > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn emails_are_handed_over_in_order_where_old_values_are_not_read() {
-    assert_eq!(loaded("emails_off", false).await, 0);
+    assert_eq!(loaded("emails_off", OldValues::NotRead).await, 0);
 }
 
 /// The head waits for somebody else's lock; six rows get other e-mails, then a row of a table that
