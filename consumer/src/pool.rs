@@ -98,7 +98,12 @@ impl Pool {
             members: Vec::new(),
             origins: Vec::new(),
             joining: None,
-            locks: Locks::new(subscriber.side(), name("locks"), events.clone()),
+            locks: Locks::new(
+                subscriber.side(),
+                name("locks"),
+                answer_limit,
+                events.clone(),
+            ),
             old_values: OldValues::new(
                 subscriber.side(),
                 name("old values"),

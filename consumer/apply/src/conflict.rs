@@ -26,6 +26,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::footprint::{Access, Scope, SpaceId, Touch};
 use crate::unit::UnitId;
 
+/// Room that is kept for the keys of the next unit; what a larger one needed is given back.
+const SPARE_KEYS_MAX: usize = 4_096;
+
 /// The key that stands for the whole lane.
 pub const LANE: Touch = Touch {
     key: 0,
@@ -233,7 +236,9 @@ impl ConflictHash {
                 }
             }
         }
-        self.spare.push(touched);
+        if touched.capacity() <= SPARE_KEYS_MAX {
+            self.spare.push(touched);
+        }
     }
 
     /// Touches of unfinished units.

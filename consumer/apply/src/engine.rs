@@ -50,6 +50,9 @@ use crate::scheduler::{InFlightLimits, WorkerId};
 use crate::unit::UnitId;
 use crate::window::{GroupLimits, Window};
 
+/// How long no further session is asked for after one was refused.
+const CONNECT_AGAIN_MS: u64 = 10_000;
+
 /// What an engine is told at its start.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -124,8 +127,10 @@ pub struct Engine {
     pending: Pending,
     pace: Pace,
     patience: Patience,
-    /// A session was asked for and is not there yet, or cannot be had.
+    /// A session was asked for and is not there yet.
     connecting: bool,
+    /// When one may be asked for again.
+    connect_at_ms: u64,
     frontier: Frontier,
     log_stop: Option<Stop>,
     retry: Option<Retry>,
@@ -152,6 +157,7 @@ impl Engine {
             pace: Pace::new(config.workers),
             patience: Patience::default(),
             connecting: false,
+            connect_at_ms: 0,
             frontier: Frontier::new(&position),
             log_stop: None,
             retry: None,
@@ -185,6 +191,8 @@ impl Engine {
         if self.phase != Phase::Applying {
             return;
         }
+        // An alarm that has gone off is none any more.
+        self.wake_at_ms.take_if(|at_ms| *at_ms <= now_ms);
         match event {
             Event::Record(record) => self.record(now_ms, *record, actions),
             Event::ReadFrom(start) => {
@@ -225,6 +233,7 @@ impl Engine {
                 self.take_over(TakeOver::SessionLost, actions);
             }
             Event::Blocked { waits } => {
+                self.patience.answered();
                 let rolled_back = self.pending.blocked(&waits, actions);
                 self.count_retries(Cause::Blocked, rolled_back);
             }
@@ -242,8 +251,10 @@ impl Engine {
                     worker.joined = true;
                 }
             }
-            // Asked for again by the next tenure.
-            Event::Refused => {}
+            Event::Refused => {
+                self.connecting = false;
+                self.connect_at_ms = now_ms.saturating_add(CONNECT_AGAIN_MS);
+            }
             Event::Flushed { lsn } => self.frontier.flushed(lsn),
             Event::Tick => {}
         }
@@ -350,11 +361,12 @@ impl Engine {
             self.drop_open(actions);
         }
         if self.phase == Phase::Applying {
-            self.set_workers(actions);
+            self.set_workers(now_ms, actions);
         }
         while self.phase == Phase::Applying {
             let mut group = self.config.group;
-            group.transactions_max = self.pace.group(group.transactions_max);
+            let workers = self.pending.scheduler.effective();
+            group.transactions_max = self.pace.group(workers, group.transactions_max);
             let formed = self.pending.form(now_ms, &mut self.window, group, actions);
             let sent = self.dispatch(now_ms, actions);
             let turned = self.phase == Phase::Applying && self.pending.commit_turns(actions);
@@ -373,9 +385,9 @@ impl Engine {
     }
 
     /// Lets as many workers work as pay, and asks for those that are not there.
-    fn set_workers(&mut self, actions: &mut Vec<Action>) {
+    fn set_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let lacking = self.pending.scheduler.set_effective(self.pace.workers());
-        if lacking > 0 && !self.connecting {
+        if lacking > 0 && !self.connecting && now_ms >= self.connect_at_ms {
             self.connecting = true;
             actions.push(Action::Connect);
         }
@@ -447,7 +459,9 @@ impl Engine {
         let idle = self.buffer.idle_at_ms(self.config.run_idle_timeout_ms);
         let patience = self.patience.until_ms();
         let reads = self.pending.resolver.until_ms();
-        let at_ms = [retry, idle, patience, reads].into_iter().flatten().min();
+        let alarms = [retry, idle, patience, reads].into_iter().flatten();
+        // What is due is done; if not, it is looked at again soon, not at once and for ever.
+        let at_ms = alarms.min().map(|at_ms| at_ms.max(now_ms + 1));
         if at_ms != self.wake_at_ms {
             self.wake_at_ms = at_ms;
             actions.extend(at_ms.map(|at_ms| Action::WakeAt { at_ms }));

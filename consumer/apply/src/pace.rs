@@ -112,9 +112,9 @@ impl Pace {
         self.effective
     }
 
-    /// How many transactions one unit may take, of at most `most`.
-    pub fn group(&self, most: usize) -> usize {
-        if self.effective == 1 {
+    /// How many transactions one unit may take while so many workers work, of at most `most`.
+    pub fn group(&self, workers: usize, most: usize) -> usize {
+        if workers == 1 {
             return most;
         }
         let fitting = self.transaction_us.map_or(1.0, |us| UNIT_US / us.max(1.0));
@@ -169,14 +169,18 @@ mod tests {
     #[test]
     fn units_are_small_where_transactions_take_long() {
         let mut pace = Pace::new(Workers::Fixed(4));
-        assert_eq!(pace.group(256), 1, "nothing is known yet");
+        assert_eq!(pace.group(4, 256), 1, "nothing is known yet");
         after(&mut pace, 200, 2_000, true);
-        assert_eq!(pace.group(256), 1);
+        assert_eq!(pace.group(4, 256), 1);
         after(&mut pace, 400, 50, true);
-        assert!((30..=40).contains(&pace.group(256)), "{}", pace.group(256));
-        assert_eq!(pace.group(8), 8);
+        assert!(
+            (30..=40).contains(&pace.group(4, 256)),
+            "{}",
+            pace.group(4, 256)
+        );
+        assert_eq!(pace.group(4, 8), 8);
         assert_eq!(
-            Pace::new(AUTO).group(256),
+            Pace::new(AUTO).group(1, 256),
             256,
             "one connection takes what it gets"
         );

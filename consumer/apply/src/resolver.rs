@@ -267,6 +267,7 @@ impl Resolver {
 
     /// So many of the window's transactions were analysed.
     pub fn taken(&mut self, transactions: usize) {
+        self.held_since_ms = None;
         self.front += transactions as u64;
         self.scanned = self.scanned.saturating_sub(transactions);
         self.wall = false;

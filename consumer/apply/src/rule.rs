@@ -42,7 +42,7 @@ pub enum Cause {
     NotFound,
     /// An earlier unit waited for a lock of this one.
     Blocked,
-    /// The head found no worker free.
+    /// The head found no worker free, or waited for a lock of which nobody says whose it is.
     MadeWay,
     /// The subscriber's tables may be other than they were when they were read.
     Shape,

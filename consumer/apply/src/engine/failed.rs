@@ -61,6 +61,10 @@ impl Engine {
                 self.read_again_if(read_again, actions);
             }
             Verdict::Transient(cause) => {
+                if matches!(cause, Cause::LockTimeout | Cause::Deadlock) {
+                    // Whose lock it was, nobody said in time: perhaps a later unit's.
+                    self.clear_the_way(actions);
+                }
                 self.retry(now_ms, first, cause, failure.message(), actions);
                 self.read_again_if(read_again, actions);
             }

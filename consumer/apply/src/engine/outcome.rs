@@ -226,6 +226,14 @@ impl Pending {
         rolled_back
     }
 
+    /// Every unit behind the head that holds anything until its turn runs again, in order: it must
+    /// not take the same lock again before the head has it. How many.
+    pub(super) fn call_back_held(&mut self, actions: &mut Vec<Action>) -> usize {
+        let places = 1..self.units.len();
+        let called = places.filter(|place| self.roll_back(*place, Step::MadeSerial, actions));
+        called.count()
+    }
+
     /// The place of the oldest unit that is with a worker.
     fn running(&mut self, worker: WorkerId) -> Option<usize> {
         let oldest = *self.scheduler.worker(worker)?.units.first()?;

@@ -4,11 +4,13 @@
 //! that waits for such a lock waits for ever, and the server sees no deadlock in it, because what
 //! the later unit waits for is a decision of ours. So a head that takes longer than a moment while
 //! others are in flight makes the engine ask, then again with growing pauses: asking costs the
-//! server little, but it takes every partition of its lock table to answer.
+//! server little, but it takes every partition of its lock table to answer. Where no answer comes,
+//! every later unit that holds anything makes way, once for each head.
 
 use super::Engine;
 use super::pending::Entry;
 use crate::action::Action;
+use crate::rule::Cause;
 use crate::state::State;
 use crate::unit::UnitId;
 
@@ -17,6 +19,9 @@ const FIRST_MS: u64 = 10;
 
 /// Pauses between questions double up to this.
 const MOST_MS: u64 = 200;
+
+/// When nobody has answered for so long, all later units are called back.
+const UNANSWERED_MS: u64 = 3_000;
 
 /// How long the head has been waited for.
 #[derive(Debug, Default)]
@@ -29,6 +34,10 @@ struct Watched {
     unit: UnitId,
     until_ms: u64,
     pause_ms: u64,
+    /// Since when a question has no answer.
+    unanswered_since_ms: Option<u64>,
+    /// Later units have made way for it.
+    way_made: bool,
 }
 
 impl Patience {
@@ -44,13 +53,34 @@ impl Patience {
             unit,
             until_ms: now_ms + FIRST_MS,
             pause_ms: FIRST_MS,
+            unanswered_since_ms: None,
+            way_made: false,
         }));
         if now_ms < watched.until_ms {
             return false;
         }
         watched.pause_ms = (watched.pause_ms * 2).min(MOST_MS);
         watched.until_ms = now_ms + watched.pause_ms;
+        watched.unanswered_since_ms.get_or_insert(now_ms);
         true
+    }
+
+    /// A question was answered.
+    pub(super) fn answered(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.unanswered_since_ms = None;
+        }
+    }
+
+    /// True once for a head about which nobody answers.
+    fn has_no_answer(&mut self, now_ms: u64) -> bool {
+        let Some(watched) = &mut self.watched else {
+            return false;
+        };
+        let silent = watched
+            .unanswered_since_ms
+            .is_some_and(|since_ms| now_ms >= since_ms + UNANSWERED_MS);
+        silent && !std::mem::replace(&mut watched.way_made, true)
     }
 }
 
@@ -62,12 +92,22 @@ impl Engine {
         let held = units.any(|entry| entry.attempt.is_some_and(|attempt| !attempt.commit_sent));
         match head.filter(|_| held) {
             Some(head) => {
-                if self.patience.is_over(head.unit.id, now_ms) {
+                let unit = head.unit.id;
+                if self.patience.is_over(unit, now_ms) {
                     actions.push(Action::AskBlocked);
+                    if self.patience.has_no_answer(now_ms) {
+                        self.clear_the_way(actions);
+                    }
                 }
             }
             None => self.patience.watched = None,
         }
+    }
+
+    /// Calls back every later unit that holds locks until its turn.
+    pub(super) fn clear_the_way(&mut self, actions: &mut Vec<Action>) {
+        let called_back = self.pending.call_back_held(actions);
+        self.count_retries(Cause::MadeWay, called_back);
     }
 }
 

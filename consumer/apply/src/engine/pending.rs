@@ -46,11 +46,23 @@ struct Touches {
     keys: Arc<[Touch]>,
 }
 
+impl Touches {
+    /// Of a unit that runs alone: its keys say nothing more.
+    fn everything() -> Self {
+        Self {
+            scope: Scope::Barrier,
+            keys: Arc::default(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) unit: Arc<Unit>,
     pub(super) state: State,
     pub(super) dependence: Dependence,
+    /// Runs only in order: nothing is known of it, or an attempt went wrong.
+    is_serial: bool,
     touches: Touches,
     pub(super) attempt: Option<Attempt>,
     /// Pieces were sent that are not kept: the unit cannot be sent again as it is.
@@ -63,11 +75,35 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// A unit that was analysed.
+    fn new(unit: Arc<Unit>, touches: Touches, dependence: Dependence) -> Self {
+        let mut entry = Self {
+            size_bytes: unit.size_bytes(),
+            unit,
+            state: State::Analyzing,
+            dependence,
+            is_serial: false,
+            touches,
+            attempt: None,
+            extended: false,
+            ending: None,
+            extension_bytes: 0,
+        };
+        if dependence == Dependence::Unknown {
+            entry.enter(Step::NothingKnown);
+            entry.enter(Step::MadeSerial);
+        } else {
+            entry.enter(Step::Analyzed);
+        }
+        entry
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.unit.is_open() && self.ending.is_none()
     }
 
     pub(super) fn enter(&mut self, step: Step) -> bool {
+        self.is_serial |= step == Step::MadeSerial;
         match self.state.after(step) {
             Some(state) => {
                 self.state = state;
@@ -79,7 +115,7 @@ impl Entry {
 
     /// Must find nothing unfinished before it but on its own connection.
     fn is_alone(&self) -> bool {
-        self.state == State::Serial || self.dependence == Dependence::Barrier
+        self.is_serial || self.dependence == Dependence::Barrier
     }
 }
 
@@ -288,31 +324,17 @@ impl Pending {
         entry
     }
 
-    fn entry(&mut self, unit: Arc<Unit>, touches: Touches) -> Entry {
+    fn entry(&mut self, unit: Arc<Unit>, mut touches: Touches) -> Entry {
         let Analysis {
             dependence,
             predecessors,
         } = self.hash.analyze(unit.id, &touches.scope, &touches.keys);
         self.tally.depends(&unit, dependence, &predecessors);
         self.dag.add(unit.id, &predecessors);
-        let mut entry = Entry {
-            size_bytes: unit.size_bytes(),
-            unit,
-            state: State::Analyzing,
-            dependence,
-            touches,
-            attempt: None,
-            extended: false,
-            ending: None,
-            extension_bytes: 0,
-        };
-        if dependence == Dependence::Unknown {
-            entry.enter(Step::NothingKnown);
-            entry.enter(Step::MadeSerial);
-        } else {
-            entry.enter(Step::Analyzed);
+        if matches!(dependence, Dependence::Unknown | Dependence::Barrier) {
+            touches = Touches::everything();
         }
-        entry
+        Entry::new(unit, touches, dependence)
     }
 
     /// What the unit touches. With one worker the connection keeps the order, and nobody need know
@@ -490,12 +512,12 @@ impl Pending {
             return;
         };
         let UnitId(first) = head.unit.id;
-        // Each may touch what they touched together.
         for (number, transaction) in head.unit.transactions.iter().enumerate().rev() {
             let id = UnitId(first + 1 + number as u64);
             let transactions = vec![transaction.clone()];
             let unit = Arc::new(Unit { id, transactions });
-            let entry = self.entry(unit, head.touches.clone());
+            // Each may touch what they touched together.
+            let entry = Entry::new(unit, head.touches.clone(), head.dependence);
             self.units.push_front(entry);
         }
         self.analyze_again();

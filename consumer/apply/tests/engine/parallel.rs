@@ -137,6 +137,85 @@ fn a_head_whose_commit_waits_for_a_later_lock_is_asked_about_too() {
 }
 
 #[test]
+fn where_nobody_says_whose_lock_it_is_all_later_ones_make_way_once() {
+    let mut pool = Pool::new(3);
+    pool.updates(&[1]);
+    pool.updates(&[2]);
+    pool.updates(&[3]);
+    pool.counted(3, false);
+    let mut called_back = Vec::new();
+    for _ in 0..100 {
+        pool.lane.now_ms += 200;
+        let done = pool.step(Event::Tick);
+        called_back.extend(done.into_iter().filter(|one| one.starts_with("call")));
+    }
+    assert_eq!(called_back, ["call back 2", "call back 3"]);
+    assert_eq!(retried(&pool, Cause::MadeWay), 2);
+}
+
+#[test]
+fn a_head_that_did_not_get_a_lock_in_time_has_it_next() {
+    for sqlstate in ["55P03", "40P01"] {
+        let mut pool = Pool::new(2);
+        pool.updates(&[1]);
+        pool.updates(&[2]);
+        pool.counted(2, false);
+        are(&pool.fails(1, sqlstate), &["call back 2"]);
+        assert_eq!(retried(&pool, Cause::MadeWay), 1);
+        pool.lane.now_ms += 10;
+        are(&pool.step(Event::Tick), &["run 1 on 0", "run 2 on 0"]);
+    }
+}
+
+#[test]
+fn a_unit_that_was_swept_away_stays_serial() {
+    let mut pool = Pool::new(2);
+    pool.updates(&[1]);
+    pool.updates(&[2]);
+    are(&pool.fails(2, "23505"), &["run 2 on 0"]);
+    // It was sent in order; what it was sent behind fails, and it may not run ahead of that.
+    are(&pool.fails(1, "53100"), &NOTHING);
+    are(&pool.updates(&[3]), &["run 3 on 0"]);
+}
+
+#[test]
+fn a_session_that_is_refused_is_asked_for_again() {
+    let mut config = config();
+    config.in_flight.units_max = 2;
+    config.workers = Workers::Auto { most: 3 };
+    let mut pool = Pool::with(config);
+    for row in 1..=40 {
+        pool.updates(&[row]);
+    }
+    assert!(pool.commits(1).contains(&"connect".to_owned()));
+    are(&pool.step(Event::Refused), &NOTHING);
+    are(&pool.commits(2), &["run 4 on 0"]);
+    // One connection takes what it gets.
+    assert_eq!(pool.lane.engine.status().workers, 1);
+    pool.lane.now_ms += 10_000;
+    are(&pool.commits(3), &["connect", "run 5 on 0"]);
+}
+
+#[test]
+fn an_alarm_that_went_off_is_set_again() {
+    let mut pool = Pool::new(2);
+    pool.updates(&[1]);
+    pool.updates(&[2]);
+    let mut alarms = 0;
+    for _ in 0..5 {
+        let Some(at_ms) = pool.alarm else { break };
+        pool.lane.now_ms = at_ms;
+        pool.alarm = None;
+        pool.step(Event::Tick);
+        alarms += 1;
+    }
+    assert_eq!(
+        alarms, 5,
+        "a head that waits is asked about again and again"
+    );
+}
+
+#[test]
 fn the_newest_makes_way_for_a_head_that_finds_no_worker() {
     let mut pool = Pool::new(2);
     pool.updates(&[1]);

@@ -40,6 +40,8 @@ pub(crate) struct Pool {
     target: Target,
     runs: Vec<Run>,
     called_back: Option<Run>,
+    /// When the engine wants to be stepped.
+    pub(crate) alarm: Option<u64>,
     transactions: u32,
 }
 
@@ -64,6 +66,7 @@ impl Pool {
             table,
             runs: Vec::new(),
             called_back: None,
+            alarm: None,
             transactions: 0,
         }
     }
@@ -197,6 +200,7 @@ impl Pool {
                     let keys: Vec<String> = keys.iter().map(|texts| texts.join(" ")).collect();
                     done.push(format!("read {}", keys.join(", ")));
                 }
+                Action::WakeAt { at_ms } => self.alarm = Some(*at_ms),
                 Action::AskBlocked => done.push("ask".to_owned()),
                 Action::Connect => done.push("connect".to_owned()),
                 Action::Stop(stop) => done.push(format!("stop: {}", stop.message)),

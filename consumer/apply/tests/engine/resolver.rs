@@ -172,9 +172,13 @@ impl Users {
         })
     }
 
+    /// Time passes, in which nobody is found to wait for a lock.
     fn later(&mut self, ms: u64) -> Done {
+        self.pool.step(Event::Blocked { waits: Vec::new() });
         self.pool.lane.now_ms += ms;
-        self.pool.step(Event::Tick)
+        let mut done = self.pool.step(Event::Tick);
+        done.retain(|one| one != "ask");
+        done
     }
 
     fn cost(&self) -> Cost {
