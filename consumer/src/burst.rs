@@ -5,7 +5,6 @@
 //! transaction tells where it ends. Nothing here waits for an answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use walbraid_apply::coordinator::Commit;
@@ -47,6 +46,7 @@ impl Worker {
             begun_at: Instant::now(),
             busy_us: None,
         });
+        self.tell_busy();
         self.unsynced();
         self.frame(BEGIN, Step::Begin);
         let mut changes = 0;
@@ -124,8 +124,8 @@ impl Worker {
         self.session.sender.execute(0);
         self.due.push(Step::Progress);
         self.frame(COMMIT, Step::Commit);
-        if self.config.workers.load(Ordering::Relaxed) > 1 {
-            // Others wait for it to return: its answer must not wait for what is sent behind it.
+        if self.others_are_busy() {
+            // They wait for it to return: its answer must not wait for what is sent behind it.
             self.session.sender.flush_request();
         }
     }

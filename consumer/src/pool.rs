@@ -5,7 +5,7 @@
 //! number is its place here, and part of the name of its origin.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -44,8 +44,8 @@ struct Plan {
     on_missing: OnMissing,
     truncate_cascade: bool,
     metrics: LaneMetrics,
-    /// How many workers there are.
-    workers: Arc<AtomicUsize>,
+    /// How many workers have something in flight.
+    busy: Arc<AtomicUsize>,
 }
 
 /// A worker that runs.
@@ -93,7 +93,7 @@ impl Pool {
                 on_missing: lane.config.apply.on_missing,
                 truncate_cascade: lane.config.apply.truncate_cascade,
                 metrics: lane.metrics.clone(),
-                workers: Arc::default(),
+                busy: Arc::default(),
             },
             members: Vec::new(),
             origins: Vec::new(),
@@ -134,9 +134,8 @@ impl Pool {
             truncate_cascade: plan.truncate_cascade,
             metrics: plan.metrics.clone(),
             loss: self.loss.clone(),
-            workers: Arc::clone(&plan.workers),
+            busy: Arc::clone(&plan.busy),
         };
-        plan.workers.fetch_add(1, Ordering::Relaxed);
         let process_id = session.process_id;
         let worker = Worker::new(config, session, taken_orders, self.events.clone());
         self.members.push(Member {

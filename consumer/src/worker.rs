@@ -29,7 +29,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -97,8 +97,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) truncate_cascade: bool,
     pub(crate) metrics: LaneMetrics,
     pub(crate) loss: Loss,
-    /// How many workers the lane has.
-    pub(crate) workers: Arc<AtomicUsize>,
+    /// How many of the lane's workers have something in flight.
+    pub(crate) busy: Arc<AtomicUsize>,
 }
 
 /// Where the unit that is being written stands.
@@ -142,6 +142,8 @@ pub(crate) struct Worker {
     pub(crate) swept: Option<u64>,
     /// Since when answers came without a ReadyForQuery.
     unsynced_since: Option<Instant>,
+    /// Counted among those that have something in flight.
+    is_busy: bool,
     /// When the session was through with the statements of the unit before.
     pub(crate) free_since: Instant,
 }
@@ -169,6 +171,7 @@ impl Worker {
             called_back: None,
             swept: None,
             unsynced_since: None,
+            is_busy: false,
             free_since: Instant::now(),
         }
     }
@@ -194,6 +197,7 @@ impl Worker {
         loop {
             self.write_orders().await?;
             self.read_answers()?;
+            self.tell_busy();
             if self.mend().await? {
                 continue;
             }
@@ -213,6 +217,25 @@ impl Worker {
                 Woken::Quiet => self.sync().await?,
             }
         }
+    }
+
+    /// Others see whether anything is in flight here.
+    pub(crate) fn tell_busy(&mut self) {
+        let is_busy = !self.flights.is_empty();
+        if is_busy == self.is_busy {
+            return;
+        }
+        self.is_busy = is_busy;
+        if is_busy {
+            self.config.busy.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.config.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True if another worker has something in flight, which may wait for a COMMIT of this one.
+    pub(crate) fn others_are_busy(&self) -> bool {
+        self.config.busy.load(Ordering::Relaxed) > usize::from(self.is_busy)
     }
 
     /// Waits for an answer, an order, or quiet.
