@@ -77,7 +77,7 @@ impl Lane {
     ) -> Result<Self, Failure> {
         let resolver = Resolver::new(
             Tables::new(&config.registry)?,
-            config.subscriber.side(),
+            &config.subscriber,
             application_name(&config.stream, number, "catalogue"),
             &config.kafka.topic,
             metrics.clone(),

@@ -27,9 +27,9 @@ use walbraid_schemas::table::Table;
 use walbraid_wire::{ConnectOptions, Sql};
 
 use crate::catalogue;
-use crate::config::Apply;
+use crate::config::{Apply, Subscriber};
 use crate::fetch::{self, Batch};
-use crate::flusher;
+use crate::flusher::{self, in_time};
 use crate::metrics::LaneMetrics;
 use crate::policy::{Failure, Retry, Trouble};
 use crate::registry::Tables;
@@ -64,6 +64,8 @@ pub(crate) struct Resolver {
     targets: HashMap<TableRef, Target>,
     options: ConnectOptions,
     application_name: String,
+    /// How long the subscriber may leave a question without an answer.
+    answer_limit: Option<Duration>,
     session: Option<Sql>,
     topic: String,
     metrics: LaneMetrics,
@@ -99,7 +101,7 @@ impl KeyWatch {
 impl Resolver {
     pub(crate) fn new(
         tables: Tables,
-        options: ConnectOptions,
+        subscriber: &Subscriber,
         application_name: String,
         topic: &str,
         metrics: LaneMetrics,
@@ -109,8 +111,9 @@ impl Resolver {
         Self {
             tables: tables.seen(trouble.clone()),
             targets: HashMap::new(),
-            options,
+            options: subscriber.side(),
             application_name,
+            answer_limit: subscriber.answer_limit(),
             session: None,
             topic: topic.to_owned(),
             metrics,
@@ -145,7 +148,10 @@ impl Resolver {
             let batch = tokio::select! {
                 batch = run.batches.recv() => batch,
                 _ = looks.tick(), if self.keys.wanted => {
-                    self.look().await;
+                    tokio::select! {
+                        () = self.look() => {}
+                        () = stop.cancelled() => {}
+                    }
                     continue;
                 }
                 () = stop.cancelled() => None,
@@ -258,7 +264,7 @@ impl Resolver {
         let mut retry = Retry::seen("reading the subscriber's catalogue", self.trouble.clone());
         loop {
             let read = tokio::select! {
-                read = self.read(table) => read,
+                read = in_time(self.answer_limit, self.read(table)) => read,
                 () = stop.cancelled() => return Err(Failure::Shutdown),
             };
             match read {
@@ -317,14 +323,30 @@ impl Resolver {
         Ok(relation)
     }
 
-    /// Asks whether what conflict keys rest on has changed. A session that fails is opened anew
-    /// when it is needed.
+    /// Asks whether what conflict keys rest on has changed. A session that fails, or is silent, is
+    /// opened anew by the next look: whatever is known is watched.
     async fn look(&mut self) {
-        if let Some(session) = self.session.take()
-            && let Ok(seen) = catalogue::fingerprint(&session, &self.keys.relations).await
-        {
-            self.session = Some(session);
-            self.compare(seen);
+        if self.keys.relations.is_empty() {
+            return;
+        }
+        let session = self.session.take();
+        let answer = async {
+            let session = match session {
+                Some(session) => session,
+                None => flusher::open(&self.options, &self.application_name).await?,
+            };
+            let seen = catalogue::fingerprint(&session, &self.keys.relations).await?;
+            Ok((session, seen))
+        };
+        match in_time(self.answer_limit, answer).await {
+            Ok((session, seen)) => {
+                self.session = Some(session);
+                self.compare(seen);
+            }
+            Err(failure) => {
+                let message = failure.into_stop().message;
+                tracing::debug!(message, "the subscriber's catalogue cannot be looked at");
+            }
         }
     }
 

@@ -18,6 +18,16 @@ const LAST_MS: u64 = 3_000;
 /// Why a lane is given up that Kafka said nothing else about.
 const GIVEN_UP: &str = "Kafka: the consumer group heard nothing of this member for too long";
 
+/// Sessions are lost: behind the same address there may be another subscriber, a stand-by that was
+/// promoted or one that was restored, and nothing that was read is known of that.
+fn is_lost(end: &Result<TenureEnd, Failure>) -> bool {
+    match end {
+        Ok(TenureEnd::SessionLost(_)) | Err(Failure::Fenced) => true,
+        Err(Failure::Transient(transient)) => transient.cause != Cause::Kafka,
+        _ => false,
+    }
+}
+
 impl Tenure {
     /// Ends and awaits everything.
     pub(super) async fn finish(
@@ -26,7 +36,7 @@ impl Tenure {
         end: Result<TenureEnd, Failure>,
     ) -> Result<TenureEnd, Failure> {
         self.stop_reading(lane).await;
-        if self.forget_relations
+        if (self.forget_relations || is_lost(&end))
             && let Some(resolver) = &mut lane.resolver
         {
             resolver.forget_relations();

@@ -2,6 +2,7 @@
 
 use prometheus_client::registry::Registry;
 use walbraid_consumer::Config;
+use walbraid_consumer::config::Workers;
 use walbraid_consumer::metrics::Metrics;
 use walbraid_schemas::{StopKind, Value};
 use walbraid_wire::{ConnectOptions, Environment};
@@ -13,12 +14,13 @@ use crate::proxy::Proxy;
 const N: &str = "CREATE TABLE n (id int8 PRIMARY KEY, v int)";
 
 /// The bed's configuration by way of the proxy, with a short patience.
-fn config(bed: &Bed, proxy: &Proxy) -> Config {
+fn config(bed: &Bed, proxy: &Proxy, workers: usize) -> Config {
     let mut config = bed.config();
     let url = proxy.url(&bed.url);
     config.subscriber.connect = ConnectOptions::parse(&url, &Environment::empty()).unwrap();
     config.subscriber.answer_timeout_ms = 2_000;
     config.subscriber.lock_timeout_ms = 0;
+    config.apply.workers = Workers::Fixed(workers);
     config
 }
 
@@ -34,16 +36,15 @@ fn losses(registry: &Registry) -> u64 {
         .sum()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_that_is_silent_is_lost_and_taken_again() {
-    let bed = Bed::new("silent", N).await;
+async fn silent(name: &str, workers: usize) {
+    let bed = Bed::new(name, N).await;
     let proxy = Proxy::to(&bed.url).await;
     let n = table("n", &["id int8*", "v int4"]);
     let tables = [bed.log.table(&n).await];
     let row = |id| [Value::Int(id), Value::Int(1)];
     let mut registry = Registry::default();
     let metrics = Metrics::new(&bed.name, &mut registry);
-    let consumer = bed.consume_counted(config(&bed, &proxy), metrics);
+    let consumer = bed.consume_counted(config(&bed, &proxy, workers), metrics);
     bed.log
         .transaction(&tables, vec![insert(0, &n, &row(1))])
         .await;
@@ -64,15 +65,24 @@ async fn a_subscriber_that_is_silent_is_lost_and_taken_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_that_is_busy_is_not_taken_for_dead() {
-    let bed = Bed::new("busy", N).await;
+async fn a_subscriber_that_is_silent_is_lost_and_taken_again() {
+    silent("silent", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_is_silent_is_lost_by_several_workers() {
+    silent("silent_to_two", 2).await;
+}
+
+async fn busy(name: &str, workers: usize) {
+    let bed = Bed::new(name, N).await;
     let proxy = Proxy::to(&bed.url).await;
     let n = table("n", &["id int8*", "v int4"]);
     let tables = [bed.log.table(&n).await];
     let row = |id, v| [Value::Int(id), Value::Int(v)];
     let mut registry = Registry::default();
     let metrics = Metrics::new(&bed.name, &mut registry);
-    let consumer = bed.consume_counted(config(&bed, &proxy), metrics);
+    let consumer = bed.consume_counted(config(&bed, &proxy, workers), metrics);
     bed.log
         .transaction(&tables, vec![insert(0, &n, &row(1, 1))])
         .await;
@@ -87,7 +97,7 @@ async fn a_subscriber_that_is_busy_is_not_taken_for_dead() {
         .await;
     let waits = format!(
         "SELECT count(*) FROM pg_stat_activity \
-         WHERE application_name = 'walbraid {} 0 worker 0' AND wait_event_type = 'Lock' \
+         WHERE application_name LIKE 'walbraid {} 0 worker _' AND wait_event_type = 'Lock' \
            AND clock_timestamp() - query_start > interval '5 seconds'",
         bed.name
     );
@@ -104,13 +114,23 @@ async fn a_subscriber_that_is_busy_is_not_taken_for_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_is_busy_is_not_taken_for_dead() {
+    busy("busy", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_is_busy_is_not_taken_for_dead_by_several_workers() {
+    busy("busy_for_two", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_nobody_asked_for_ends_the_process_and_loses_nothing() {
     let bed = Bed::new("unasked", N).await;
     let proxy = Proxy::to(&bed.url).await;
     let n = table("n", &["id int8*", "v int4"]);
     let tables = [bed.log.table(&n).await];
     let row = |id| [Value::Int(id), Value::Int(1)];
-    let consumer = bed.consume_with(config(&bed, &proxy));
+    let consumer = bed.consume_with(config(&bed, &proxy, 1));
     bed.log
         .transaction(&tables, vec![insert(0, &n, &row(1))])
         .await;
