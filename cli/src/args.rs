@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Consume,
     /// Shows where each lane is
     Status(Report),
+    /// Tells why transactions waited or were serial, table by table, and what would mend it
+    Explain(Report),
     /// Waits until the subscriber has flushed a WAL position of the publisher
     Wait(Wait),
     /// Removes exactly what setup made

@@ -10,6 +10,7 @@ mod check;
 mod config;
 mod copied;
 mod demo;
+mod explain;
 mod finding;
 mod listener;
 mod log;
@@ -84,6 +85,7 @@ async fn run(command: Command, config: config::Config) -> Result<ExitCode, Stop>
         Command::Produce => process::produce(config).await,
         Command::Consume => process::consume(config).await,
         Command::Status(report) => status::run(&config, report.json).await,
+        Command::Explain(report) => explain::run(&config, report.json).await,
         Command::Wait(options) => wait::run(&config, &options).await,
         Command::Teardown => teardown::run(&config).await,
         Command::Demo(options) => match options.only {

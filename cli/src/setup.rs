@@ -2,7 +2,7 @@
 //!
 //! Owns the order, in which a crash at any place leaves nothing that the next run does not know:
 //!
-//! 1. the `walbraid` schema on the subscriber;
+//! 1. the `walbraid` schema on the subscriber, which an older version is upgraded to;
 //! 2. the stream is announced there with a fresh incarnation, and only if no slot of its name
 //!    exists: from here on a slot of that name is ours;
 //! 3. the topic (that it is ours is kept before it is made);
@@ -45,8 +45,11 @@ pub(crate) async fn run(config: &Config) -> Result<(), Stop> {
         .await
         .map_err(Failure::into_stop)?;
     made.say(
-        installed == schema::Installed::Made,
-        "schema \"walbraid\" on the subscriber",
+        installed != schema::Installed::Found,
+        match installed {
+            schema::Installed::Upgraded => "newer tables in schema \"walbraid\" on the subscriber",
+            _ => "schema \"walbraid\" on the subscriber",
+        },
     );
     let setup = Setup {
         config,

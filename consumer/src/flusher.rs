@@ -4,7 +4,8 @@
 //! only when there is something new, `pg_replication_origin_progress(…, true)` of the origin whose
 //! COMMIT returned last makes the subscriber flush its WAL up to that commit and tells what is
 //! durable. About once a second the lane's row is written, for `status` and `wait`, and now and
-//! then rows of `walbraid.progress` are deleted that a durable one has made useless.
+//! then rows of `walbraid.progress` are deleted that a durable one has made useless. Every few
+//! seconds, while there is news, goes what `walbraid explain` shows.
 //!
 //! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
 //! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may
@@ -27,6 +28,7 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::StopKind;
 use walbraid_wire::{ConnectOptions, Sql, sql};
 
+use crate::explain::Explainer;
 use crate::fence::Ownership;
 use crate::loss::Loss;
 use crate::policy::{Cause, Failure};
@@ -96,6 +98,7 @@ pub(crate) struct Flusher {
     /// The newest COMMIT that returned; closed when the lane's run ends.
     pub(crate) applied: watch::Receiver<Applied>,
     pub(crate) row: watch::Receiver<LaneRow>,
+    pub(crate) explainer: Explainer,
     pub(crate) events: mpsc::UnboundedSender<Event>,
     pub(crate) loss: Loss,
     /// Progress below this was deleted.
@@ -137,7 +140,11 @@ impl Flusher {
                 }
                 Some(Err(_)) => {
                     self.acknowledge().await?;
-                    return self.write_row().await;
+                    self.write_row().await?;
+                    return match self.explainer.has_news() {
+                        true => self.explain().await,
+                        false => Ok(()),
+                    };
                 }
                 None => {
                     if !answered {
@@ -145,6 +152,9 @@ impl Flusher {
                     }
                     self.write_row().await?;
                     self.sweep().await?;
+                    if self.explainer.is_due() {
+                        self.explain().await?;
+                    }
                 }
             }
         }
@@ -229,6 +239,11 @@ impl Flusher {
         self.swept = self.flushed;
         self.swept_at = Instant::now();
         Ok(())
+    }
+
+    async fn explain(&mut self) -> Result<(), Failure> {
+        let written = self.explainer.write(&self.sql, &self.ownership);
+        in_time(self.answer_limit, written).await
     }
 
     async fn write_row(&mut self) -> Result<(), Failure> {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ use walbraid_schemas::notice::{Stop, StopKind};
 use crate::client::Clients;
 use crate::config::Config;
 use crate::group::{Group, is_given_up};
-use crate::metrics::LaneMetrics;
+use crate::metrics::{DependenceMetrics, LaneMetrics};
 use crate::policy::{Cause, Failure, Retry, Transient};
 use crate::registry::Tables;
 use crate::resolve::{KeyWatch, Resolver};
@@ -53,6 +53,7 @@ pub(crate) struct Lane {
     pub(crate) engine: Option<Engine>,
     /// The engine's repetitions by cause that were counted already.
     pub(crate) retries: [u64; rule::Cause::ALL.len()],
+    pub(crate) dependence: DependenceMetrics,
     pub(crate) resolver: Option<Resolver>,
     /// Transactions applied before the first tenure.
     pub(crate) transactions_before: Option<i64>,
@@ -61,6 +62,8 @@ pub(crate) struct Lane {
     /// The offset that was committed last, or started from.
     pub(crate) offset: Option<i64>,
     pub(crate) born: Instant,
+    /// The same by the wall's clock: since then the engine counts.
+    pub(crate) since: SystemTime,
     /// Set when it is told to stop because the group gave it up, and not because it is to end.
     pub(crate) given_up: Arc<AtomicBool>,
 }
@@ -90,6 +93,7 @@ impl Lane {
             number,
             clients: clients(config),
             group: Arc::clone(group),
+            dependence: metrics.dependence(),
             metrics,
             member: member_name(),
             owner: Uuid::new_v4(),
@@ -101,6 +105,7 @@ impl Lane {
             retry: Retry::new("applying the lane"),
             offset: None,
             born: Instant::now(),
+            since: SystemTime::now(),
             given_up: Arc::default(),
         })
     }

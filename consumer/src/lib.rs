@@ -9,6 +9,7 @@ mod burst;
 pub mod catalogue;
 pub mod client;
 pub mod config;
+pub mod explain;
 pub mod fence;
 pub mod fetch;
 mod flight;

@@ -3,6 +3,8 @@
 //! Counters and gauges are atomics that their users hold; nothing here decides anything. All carry
 //! the stream and, where one has several, the lane.
 
+mod dependence;
+
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -12,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use self::dependence::DependenceFamilies;
+pub use self::dependence::DependenceMetrics;
 use crate::policy::Cause;
 
 /// Labels of a lane.
@@ -69,6 +73,8 @@ pub struct Metrics {
     old_values_time: Family<LaneLabels, Counter>,
     old_values_unknown: Family<LaneLabels, Counter>,
     running: Family<LaneLabels, Gauge>,
+    workers: Family<LaneLabels, Gauge>,
+    dependence: DependenceFamilies,
 }
 
 /// The metrics of one lane.
@@ -116,7 +122,10 @@ pub struct LaneMetrics {
     pub old_values_unknown: Counter,
     /// 1 while the lane is applied by this process.
     pub running: Gauge,
+    /// Connections that apply.
+    pub workers: Gauge,
     retries: Family<CauseLabels, Counter>,
+    dependence: DependenceFamilies,
     labels: LaneLabels,
 }
 
@@ -144,10 +153,13 @@ impl Metrics {
             old_values_time: Family::default(),
             old_values_unknown: Family::default(),
             running: Family::default(),
+            workers: Family::default(),
+            dependence: DependenceFamilies::default(),
         };
         let registry = registry.sub_registry_with_prefix("walbraid_consumer");
         metrics.register(registry);
         metrics.register_old_values(registry);
+        metrics.dependence.register(registry);
         metrics
     }
 
@@ -204,6 +216,11 @@ impl Metrics {
             "running",
             "1 while this process applies the lane, 0 while it stands by",
             self.running.clone(),
+        );
+        registry.register(
+            "workers",
+            "Connections that apply the lane",
+            self.workers.clone(),
         );
     }
 
@@ -271,13 +288,20 @@ impl Metrics {
             old_values_time: self.old_values_time.get_or_create_owned(&labels),
             old_values_unknown: self.old_values_unknown.get_or_create_owned(&labels),
             running: self.running.get_or_create_owned(&labels),
+            workers: self.workers.get_or_create_owned(&labels),
             retries: self.retries.clone(),
+            dependence: self.dependence.clone(),
             labels,
         }
     }
 }
 
 impl LaneMetrics {
+    /// Counters of dependence, for an engine that begins to count.
+    pub(crate) fn dependence(&self) -> DependenceMetrics {
+        DependenceMetrics::new(&self.dependence, self.labels.clone())
+    }
+
     /// Counts a retry.
     pub fn retried(&self, cause: Cause) {
         self.retried_times(cause.name(), 1);

@@ -1,8 +1,12 @@
 //! The `walbraid` schema of a subscriber: made, upgraded, removed; and the rights it takes.
 //!
-//! `schema.sql` is the whole of a new one. All of it is made in one transaction, under a lock that
-//! keeps two setups apart, so that there is never half a schema; running it again does nothing. A
-//! schema of a newer version is refused: this process would not know what it means.
+//! Each version has a file that makes it from the one before; a new schema is made by all of them.
+//! It is made or upgraded in one transaction, under a lock that keeps two setups apart, so that
+//! there is never half a schema; running it again does nothing. A schema of a newer version is
+//! refused: this process would not know what it means.
+//!
+//! What a version adds, a consumer of the version before does without: it may run on while the
+//! schema is upgraded, and stops when it is started anew.
 
 use tokio_postgres::Client;
 use walbraid_schemas::notice::{Stop, StopKind};
@@ -10,9 +14,13 @@ use walbraid_schemas::notice::{Stop, StopKind};
 use crate::policy::Failure;
 
 /// The version that this process installs and understands.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
-const SQL: &str = include_str!("schema.sql");
+/// What makes each version, from the first on.
+pub const STEPS: [&str; VERSION as usize] = [
+    include_str!("schema/version_1.sql"),
+    include_str!("schema/version_2.sql"),
+];
 
 /// Keeps two setups of one database apart ("walb", "inst").
 const INSTALL_LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(2002873442, 1768846196)";
@@ -22,11 +30,13 @@ const INSTALL_LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(2002873442, 
 pub enum Installed {
     /// The schema was made.
     Made,
+    /// The schema was of an older version.
+    Upgraded,
     /// It was there already.
     Found,
 }
 
-/// Makes the schema unless it is there.
+/// Makes or upgrades the schema unless it is there.
 pub async fn install(client: &Client) -> Result<Installed, Failure> {
     client
         .batch_execute("BEGIN; SET LOCAL synchronous_commit = on")
@@ -37,14 +47,17 @@ pub async fn install(client: &Client) -> Result<Installed, Failure> {
 
 async fn install_in_transaction(client: &Client) -> Result<Installed, Failure> {
     client.query_one(INSTALL_LOCK, &[]).await?;
-    match version(client).await? {
-        None => {
-            client.batch_execute(SQL).await?;
-            Ok(Installed::Made)
-        }
-        Some(VERSION) => Ok(Installed::Found),
-        Some(other) => Err(Failure::Definite(unknown_version(other))),
+    let found = version(client).await?;
+    let (from, installed) = match found {
+        None => (0, Installed::Made),
+        Some(VERSION) => return Ok(Installed::Found),
+        Some(older @ 1..VERSION) => (older.unsigned_abs(), Installed::Upgraded),
+        Some(other) => return Err(Failure::Definite(unknown_version(other))),
+    };
+    for step in STEPS.iter().skip(from as usize) {
+        client.batch_execute(step).await?;
     }
+    Ok(installed)
 }
 
 /// The version that is installed; `None` when there is no walbraid schema.
@@ -112,11 +125,12 @@ pub(crate) async fn finish<T>(client: &Client, outcome: Result<T, Failure>) -> R
 }
 
 fn unknown_version(found: i32) -> Stop {
-    Stop::new(
-        StopKind::NotSetUp,
-        format!("schema \"walbraid\" of the subscriber is of version {found}, not {VERSION}"),
-    )
-    .hint("Use the walbraid that made it, or a newer one.")
+    let message =
+        format!("schema \"walbraid\" of the subscriber is of version {found}, not {VERSION}");
+    Stop::new(StopKind::NotSetUp, message).hint(match found < VERSION {
+        true => "Run walbraid setup, which upgrades it.",
+        false => "Use the walbraid that made it, or a newer one.",
+    })
 }
 
 /// The functions a consuming role must be allowed to call.
@@ -152,6 +166,9 @@ pub fn rights_sql(role: &str, server_version: u32) -> Vec<String> {
     statements.push(format!(
         "GRANT INSERT, DELETE ON walbraid.progress TO {role};"
     ));
+    statements.push(format!(
+        "GRANT INSERT, UPDATE, DELETE ON walbraid.explained, walbraid.recordings TO {role};"
+    ));
     statements
 }
 
@@ -160,8 +177,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sql_installs_the_version_that_is_understood() {
-        assert!(SQL.contains(&format!("VALUES ({VERSION})")));
+    fn the_last_step_makes_the_version_that_is_understood() {
+        let version = format!("SET version = {VERSION},");
+        assert!(STEPS.last().unwrap().contains(&version));
+    }
+
+    #[test]
+    fn who_finds_another_version_is_told_what_to_do() {
+        let check = |found, hint: &str| {
+            assert_eq!(unknown_version(found).hint.as_deref(), Some(hint));
+        };
+        check(VERSION - 1, "Run walbraid setup, which upgrades it.");
+        check(
+            VERSION + 1,
+            "Use the walbraid that made it, or a newer one.",
+        );
     }
 
     #[test]

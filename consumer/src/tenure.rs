@@ -31,6 +31,7 @@ use walbraid_schemas::chain::{self, Position};
 use walbraid_schemas::notice::{Stop, StopKind};
 
 use self::bulletin::STATUS_MS;
+use crate::explain::Explained;
 use crate::fetch::Reader;
 use crate::flusher::{self, Applied};
 use crate::lane::{Lane, application_name};
@@ -120,6 +121,8 @@ struct Tenure {
     loss: Loss,
     applied: watch::Sender<Applied>,
     row: watch::Sender<LaneRow>,
+    explained: watch::Sender<Explained>,
+    explained_at: Instant,
     flusher: JoinHandle<()>,
     reader: Arc<Reader>,
     reading: Option<Reading>,

@@ -6,6 +6,8 @@
 
 #[path = "scenario/commands.rs"]
 mod commands;
+#[path = "scenario/dependence.rs"]
+mod dependence;
 #[path = "scenario/identity.rs"]
 mod identity;
 #[path = "scenario/log.rs"]

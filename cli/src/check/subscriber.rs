@@ -175,7 +175,13 @@ async fn installed(
                      AND pg_catalog.has_table_privilege('walbraid.lanes', 'UPDATE')
                      AND pg_catalog.has_table_privilege('walbraid.progress', 'SELECT')
                      AND pg_catalog.has_table_privilege('walbraid.progress', 'INSERT')
-                     AND pg_catalog.has_table_privilege('walbraid.progress', 'DELETE')";
+                     AND pg_catalog.has_table_privilege('walbraid.progress', 'DELETE')
+                     AND (SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege(t, r))
+                          FROM pg_catalog.unnest(ARRAY[
+                                   pg_catalog.to_regclass('walbraid.explained'),
+                                   pg_catalog.to_regclass('walbraid.recordings')]) t,
+                               pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+                         ) IS NOT FALSE";
     let may = match session.query_one(rights, &[]).await {
         Ok(row) => row.get(0),
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => false,
@@ -187,7 +193,8 @@ async fn installed(
             format!(
                 "GRANT USAGE ON SCHEMA walbraid TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA \
                  walbraid TO {role}; GRANT UPDATE ON walbraid.lanes TO {role}; GRANT INSERT, \
-                 DELETE ON walbraid.progress TO {role};"
+                 DELETE ON walbraid.progress TO {role}; GRANT INSERT, UPDATE, DELETE ON \
+                 walbraid.explained, walbraid.recordings TO {role};"
             ),
         ));
         return Ok(SetUp::Unknown);

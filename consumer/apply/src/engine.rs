@@ -33,7 +33,7 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
 
 pub use self::status::{Status, Waiting};
-pub use self::tally::Tally;
+pub use self::tally::{KeyTally, Named, SerialTally, TableTally, Tally};
 
 use self::failed::Retry;
 use self::outcome::Counts;
@@ -327,6 +327,7 @@ impl Engine {
         };
         self.frontier.committed(&unit, &ending);
         self.pending.resolver.applied(ending.end_lsn);
+        self.pending.tally.busy_us += busy_us;
         let behind = !self.window.is_empty();
         let transactions = unit.transactions.len();
         self.pace

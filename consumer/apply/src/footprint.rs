@@ -54,7 +54,7 @@ pub enum Access {
 
 /// Which key of which table: the oid of an index, or of a table. For people, and for
 /// [`OldValues`]; it is part of the key's number already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub u32);
 
 /// A key that is touched.
@@ -89,8 +89,14 @@ pub struct Footprint {
     pub touches: Vec<Touch>,
     /// How much they say.
     pub scope: Scope,
-    /// Tables and indexes of which one key stands for all values, and why.
+    /// The table because of which nothing can be said; 0 where it is not on the subscriber.
+    pub alone: SpaceId,
+    /// Tables and indexes of which one key stands for all values, and why: each once a transaction.
     pub serial: Vec<(SpaceId, SerialReason)>,
+    /// Transactions that touch such a table or index.
+    pub serial_transactions: u64,
+    /// Where those of the present transaction begin.
+    serial_from: usize,
     /// The table's key that was read last.
     last_table: Option<u64>,
     /// The mapping whose shape is known to be its table's.
@@ -106,25 +112,35 @@ impl Footprint {
         self.touches.clear();
         self.scope = Scope::Keys;
         self.serial.clear();
+        self.serial_transactions = 0;
         self.last_table = None;
     }
 }
 
 /// Adds what the transaction touches.
 pub fn add(transaction: &Transaction, old: &mut dyn OldValues, footprint: &mut Footprint) {
+    footprint.serial_from = footprint.serial.len();
     for piece in &transaction.pieces {
         if piece.mapping_error().is_some() {
             footprint.scope = Scope::Lane(SerialReason::Unmapped);
+            footprint.alone = SpaceId(0);
         }
         for change in piece.changes() {
             trace::change(change, piece.targets(), old, footprint);
         }
     }
+    let is_serial = footprint.serial.len() > footprint.serial_from;
+    footprint.serial_transactions += u64::from(is_serial);
+}
+
+/// The plans of the tables that the transaction changes; one for each of its pieces at least.
+pub(crate) fn plans(transaction: &Transaction) -> impl Iterator<Item = &Plan> {
+    let targets = transaction.pieces.iter().flat_map(|piece| piece.targets());
+    let mapped = targets.filter_map(|target| target.as_ref().ok());
+    mapped.map(|mapped| mapped.conflict())
 }
 
 /// `schema.table`, or `schema.table (index)`; none if no table of the transaction has it.
 pub fn space_name(space: SpaceId, transaction: &Transaction) -> Option<Arc<str>> {
-    let targets = transaction.pieces.iter().flat_map(|piece| piece.targets());
-    let mut mapped = targets.filter_map(|target| target.as_ref().ok());
-    mapped.find_map(|mapped| mapped.conflict().name(space).cloned())
+    plans(transaction).find_map(|plan| plan.name(space).cloned())
 }

@@ -8,6 +8,7 @@ use walbraid_apply::rule::Cause;
 use walbraid_schemas::lsn::Lsn;
 
 use super::Tenure;
+use crate::explain::Explained;
 use crate::flusher::Applied;
 use crate::lane::Lane;
 use crate::state::LaneState;
@@ -17,6 +18,9 @@ pub(super) const STATUS_MS: u64 = 200;
 
 /// A tenure that has read and applied for so long is a success.
 const GOOD_MS: u64 = 2_000;
+
+/// How often what transactions waited for is summed up.
+const EXPLAIN_MS: u64 = 1_000;
 
 /// How often an offset is committed.
 const OFFSET_MS: u64 = 1_000;
@@ -40,10 +44,25 @@ impl Tenure {
             }
             self.watch_workers();
         }
+        if self.explained_at.elapsed() >= Duration::from_millis(EXPLAIN_MS) {
+            self.explain(lane);
+        }
         if self.offset_committed_at.elapsed() >= Duration::from_millis(OFFSET_MS) {
             self.offset_committed_at = Instant::now();
             self.commit_offset(lane);
         }
+    }
+
+    /// Sums up what transactions waited for.
+    pub(super) fn explain(&mut self, lane: &mut Lane) {
+        self.explained_at = Instant::now();
+        lane.dependence.count(self.engine.tally());
+        let explained = Explained::of(&self.engine);
+        self.explained.send_if_modified(|told| {
+            let is_news = *told != explained;
+            *told = explained;
+            is_news
+        });
     }
 
     pub(super) fn tell_applied(&self, lsn: Lsn) {
@@ -66,6 +85,9 @@ impl Tenure {
         } else {
             0
         });
+        metrics
+            .workers
+            .set(i64::try_from(status.workers).unwrap_or(i64::MAX));
         metrics.lag_ms.set(match status.applied_commit_time_us {
             Some(commit_us) if is_behind => (unix_us() - commit_us).max(0) / 1_000,
             _ => 0,

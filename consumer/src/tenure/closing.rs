@@ -62,7 +62,6 @@ impl Tenure {
             Some(state) => self.finish_in_order(lane, state).await,
             None => self.drop_sessions().await,
         }
-        tracing::debug!(tally = ?self.engine.tally(), "what the analyzer said");
         lane.retries = self.retries;
         lane.engine = Some(self.engine);
         if let Ok(reader) = Arc::try_unwrap(self.reader) {
@@ -79,6 +78,7 @@ impl Tenure {
         self.drain_events(lane);
         let status = self.engine.status();
         self.fill_row(lane, &status, Some(state));
+        self.explain(lane);
         self.tell_applied(status.applied_lsn);
         // The flusher ends once nobody tells it anything any more.
         let (idle, _) = watch::channel(self.applied.borrow().clone());

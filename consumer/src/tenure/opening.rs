@@ -16,6 +16,7 @@ use walbraid_schemas::lsn::Lsn;
 use walbraid_wire::Sql;
 
 use super::Tenure;
+use crate::explain::{Explained, Explainer};
 use crate::fence::{self, LaneKey, Taken};
 use crate::fetch::Reader;
 use crate::flusher::{Applied, Flusher};
@@ -97,7 +98,9 @@ impl Tenure {
         };
         let (applied, applied_seen) = watch::channel(first);
         let (row, row_seen) = watch::channel(new_row(lane, taken));
+        let (explained, explained_seen) = watch::channel(Explained::default());
         let flusher = Flusher {
+            explainer: Explainer::new(explained_seen, lane.since),
             sql,
             ownership: taken.ownership,
             ack: lane.config.apply.ack,
@@ -133,6 +136,8 @@ impl Tenure {
             loss,
             applied,
             row,
+            explained,
+            explained_at: Instant::now(),
             flusher: tokio::spawn(flusher.run()),
             reader: Arc::new(reader),
             reading: None,

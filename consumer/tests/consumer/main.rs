@@ -8,6 +8,7 @@
 mod apply;
 mod away;
 mod bed;
+mod explain;
 mod families;
 mod fence;
 mod keys;
@@ -17,6 +18,7 @@ mod misfortune;
 mod proxy;
 mod resolver;
 mod scalars;
+mod schema;
 mod silence;
 mod texts;
 mod trouble;

@@ -15,7 +15,7 @@ use walbraid_schemas::lsn::Lsn;
 use super::Config;
 use super::tally::Tally;
 use crate::action::Action;
-use crate::conflict::{Analysis, ConflictHash, Dependence, LANE};
+use crate::conflict::{Analysis, ConflictHash, Dependence, Edge, LANE};
 use crate::coordinator::{self, Commit, OnMissing};
 use crate::dag::Dag;
 use crate::footprint::{self, Footprint, Scope, Touch};
@@ -319,22 +319,27 @@ impl Pending {
 
     fn analyze(&mut self, unit: Arc<Unit>) -> Entry {
         let touches = self.touches(&unit);
-        let entry = self.entry(unit, touches);
-        self.tally.analyzed(&self.footprint);
+        let (entry, predecessors) = self.entry(unit, touches);
+        let (unit, dependence) = (&entry.unit, entry.dependence);
+        match self.scheduler.effective() {
+            1 => self.tally.in_order(unit),
+            _ => self
+                .tally
+                .analyzed(unit, &self.footprint, dependence, &predecessors),
+        }
         entry
     }
 
-    fn entry(&mut self, unit: Arc<Unit>, mut touches: Touches) -> Entry {
+    fn entry(&mut self, unit: Arc<Unit>, mut touches: Touches) -> (Entry, Vec<Edge>) {
         let Analysis {
             dependence,
             predecessors,
         } = self.hash.analyze(unit.id, &touches.scope, &touches.keys);
-        self.tally.depends(&unit, dependence, &predecessors);
         self.dag.add(unit.id, &predecessors);
         if matches!(dependence, Dependence::Unknown | Dependence::Barrier) {
             touches = Touches::everything();
         }
-        Entry::new(unit, touches, dependence)
+        (Entry::new(unit, touches, dependence), predecessors)
     }
 
     /// What the unit touches. With one worker the connection keeps the order, and nobody need know

@@ -246,6 +246,21 @@ impl Plan {
         named.map(|(_, name)| name)
     }
 
+    /// The table whose changes are planned.
+    pub(crate) fn table(&self) -> SpaceId {
+        self.table.space
+    }
+
+    /// The table that a space of this plan is of: the space itself, or the table of an index.
+    pub(crate) fn table_of(&self, space: SpaceId) -> SpaceId {
+        let own = self.indexes.iter().any(|index| index.space == space);
+        let parent = || self.parents.iter().find(|parent| parent.space == space);
+        match own {
+            true => self.table.space,
+            false => parent().map_or(space, |parent| parent.table.space),
+        }
+    }
+
     /// The index that finds rows.
     pub(super) fn row(&self) -> Option<&Index> {
         self.indexes.first().filter(|index| index.row)

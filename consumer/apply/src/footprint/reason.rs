@@ -69,6 +69,10 @@ pub enum SerialReason {
     },
     /// The first change under another shape of the table waits for those under the shape before.
     ShapeChanged,
+    /// The transaction is larger than what one connection may have before it.
+    Large,
+    /// As many keys are known of unfinished transactions as may be.
+    KeysLimit,
 }
 
 impl SerialReason {
@@ -91,6 +95,8 @@ impl SerialReason {
             Self::ForeignKeyAction { .. } => "foreign_key_action",
             Self::ForeignKey { .. } => "foreign_key",
             Self::ShapeChanged => "shape_changed",
+            Self::Large => "large",
+            Self::KeysLimit => "keys_limit",
         }
     }
 
@@ -141,6 +147,10 @@ impl SerialReason {
                  its triggers fire in origin mode only."
             ),
             Self::ShapeChanged => "Nothing: it is over with one transaction.".to_owned(),
+            Self::Large => {
+                "Write less in one transaction, or raise consumer.memory_bytes.".to_owned()
+            }
+            Self::KeysLimit => "Raise consumer.memory_bytes.".to_owned(),
         }
     }
 }

@@ -27,6 +27,9 @@ use super::reason::SerialReason;
 use super::{Access, Footprint, Scope, SpaceId, Touch};
 use crate::mapping::{Mapped, Target};
 
+/// A table that the subscriber does not have.
+const UNKNOWN: SpaceId = SpaceId(0);
+
 /// What is used again for every row.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
@@ -78,12 +81,12 @@ impl Trace<'_> {
             Change::Message { .. } => return,
         };
         let Some(Ok(mapped)) = targets.get(table as usize) else {
-            return self.alone(SerialReason::Unmapped);
+            return self.alone(UNKNOWN, SerialReason::Unmapped);
         };
         let plan = mapped.conflict();
         self.shape(mapped);
         if let Some(reason) = &plan.lane[operation as usize] {
-            self.alone(reason.clone());
+            self.alone(plan.table.space, reason.clone());
         }
         let traced = match change {
             Change::Insert { new, .. } => self.insert(mapped, new),
@@ -92,14 +95,15 @@ impl Trace<'_> {
             Change::Truncate { .. } | Change::Message { .. } => Ok(()),
         };
         if traced.is_err() {
-            self.alone(SerialReason::Undecodable);
+            self.alone(plan.table.space, SerialReason::Undecodable);
         }
         self.read_table(plan.table);
     }
 
     /// Nothing can be said, and whatever was read before may be wrong.
-    fn alone(&mut self, reason: SerialReason) {
+    fn alone(&mut self, table: SpaceId, reason: SerialReason) {
         self.footprint.scope = Scope::Lane(reason);
+        self.footprint.alone = table;
         self.old.forget();
     }
 
@@ -123,13 +127,13 @@ impl Trace<'_> {
         self.old.forget();
         for &table in tables {
             let Some(Ok(mapped)) = targets.get(table as usize) else {
-                self.alone(SerialReason::Unmapped);
+                self.alone(UNKNOWN, SerialReason::Unmapped);
                 continue;
             };
             self.shape(mapped);
             let plan = mapped.conflict();
             if let Some(reason) = &plan.lane[Operation::Truncate as usize] {
-                self.alone(reason.clone());
+                self.alone(plan.table.space, reason.clone());
             }
             for table in std::iter::once(&plan.table).chain(&plan.truncates) {
                 self.touch(table.key, Access::Write, table.space);
@@ -479,12 +483,10 @@ impl Trace<'_> {
     }
 
     fn serial(&mut self, space: SpaceId, reason: &SerialReason) {
-        let serial = &mut self.footprint.serial;
-        if !serial
-            .iter()
-            .any(|known| known.0 == space && known.1 == *reason)
-        {
-            serial.push((space, reason.clone()));
+        let from = self.footprint.serial_from;
+        let mut known = self.footprint.serial.iter().skip(from);
+        if !known.any(|known| known.0 == space && known.1 == *reason) {
+            self.footprint.serial.push((space, reason.clone()));
         }
     }
 

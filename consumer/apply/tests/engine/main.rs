@@ -6,6 +6,7 @@ mod lane;
 mod parallel;
 mod pool;
 mod resolver;
+mod tally;
 
 use walbraid_apply::action::{Action, Report, TakeOver};
 use walbraid_apply::event::{CommitTag, Event};

@@ -82,6 +82,12 @@ impl Pool {
         self.transaction(changes)
     }
 
+    /// The next transaction inserts a row.
+    pub(crate) fn inserts(&mut self, id: i64) -> Done {
+        let new = self.row(id);
+        self.transaction(vec![Change::Insert { table: 0, new }])
+    }
+
     /// The next transaction empties the table.
     pub(crate) fn truncates(&mut self) -> Done {
         self.transaction(vec![Change::Truncate {
@@ -219,7 +225,7 @@ impl Pool {
     }
 }
 
-fn table() -> Arc<Table> {
+pub(crate) fn table() -> Arc<Table> {
     let column = |name: &str, key| Published {
         name: name.to_owned(),
         type_name: "pg_catalog.int4".to_owned(),
@@ -235,7 +241,7 @@ fn table() -> Arc<Table> {
     })
 }
 
-fn relation() -> Relation {
+pub(crate) fn relation() -> Relation {
     let column = |name: &str| Column {
         name: name.to_owned(),
         type_oid: 23,
