@@ -232,6 +232,9 @@ fn choose(random: &mut Random, schema: &Schema) -> Vec<usize> {
         &[PARENT, ORPHAN, CHILD],
         &[HEAP],
     ];
+    if random.once_in(6) {
+        return vec![MAIL];
+    }
     let mut tables = Vec::new();
     for _ in 0..1 + random.below(4) {
         tables.extend(SORTS[random.below(SORTS.len())]);
