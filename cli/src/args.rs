@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use walbraid_consumer::recording::TRANSACTIONS_MAX;
 use walbraid_schemas::Lsn;
 
 /// Carries transactions from one PostgreSQL to another through Kafka: whole, once, in order.
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Status(Report),
     /// Tells why transactions waited or were serial, table by table, and what would mend it
     Explain(Report),
+    /// Records the lane's next transactions and draws what they waited for and where they ran
+    Dag(Dag),
     /// Waits until the subscriber has flushed a WAL position of the publisher
     Wait(Wait),
     /// Removes exactly what setup made
@@ -85,6 +88,23 @@ pub(crate) struct Report {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `dag`.
+#[derive(Debug, Args)]
+pub(crate) struct Dag {
+    /// Writes a page to look at, instead of text on standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Prints JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many transactions are recorded
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_most(TRANSACTIONS_MAX))]
+    pub(crate) transactions: u64,
+    /// Seconds after which to be content with what has come
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: Duration,
 }
 
 /// Options of `wait`.
@@ -132,6 +152,10 @@ pub(crate) struct Demo {
 
 fn number(least: u64) -> RangedU64ValueParser {
     RangedU64ValueParser::new().range(least..)
+}
+
+fn at_most(most: usize) -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..=most as u64)
 }
 
 /// A part of the demo.

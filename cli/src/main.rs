@@ -9,6 +9,7 @@ mod args;
 mod check;
 mod config;
 mod copied;
+mod dag;
 mod demo;
 mod explain;
 mod finding;
@@ -86,6 +87,7 @@ async fn run(command: Command, config: config::Config) -> Result<ExitCode, Stop>
         Command::Consume => process::consume(config).await,
         Command::Status(report) => status::run(&config, report.json).await,
         Command::Explain(report) => explain::run(&config, report.json).await,
+        Command::Dag(options) => dag::run(&config, &options).await,
         Command::Wait(options) => wait::run(&config, &options).await,
         Command::Teardown => teardown::run(&config).await,
         Command::Demo(options) => match options.only {

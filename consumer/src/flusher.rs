@@ -5,7 +5,8 @@
 //! COMMIT returned last makes the subscriber flush its WAL up to that commit and tells what is
 //! durable. About once a second the lane's row is written, for `status` and `wait`, and now and
 //! then rows of `walbraid.progress` are deleted that a durable one has made useless. Every few
-//! seconds, while there is news, goes what `walbraid explain` shows.
+//! seconds, while there is news, goes what `walbraid explain` shows; and it is looked whether
+//! transactions are to be recorded.
 //!
 //! The session holds the lane's lock (see `fence`) and writes the row only while the lane is its
 //! owner's. Whatever goes wrong on it ends the lane's run: a session of the lane that is lost may
@@ -32,6 +33,7 @@ use crate::explain::Explainer;
 use crate::fence::Ownership;
 use crate::loss::Loss;
 use crate::policy::{Cause, Failure};
+use crate::recording::desk::Desk;
 use crate::state::LaneRow;
 
 /// How often the lane's row is written.
@@ -85,6 +87,15 @@ pub(crate) async fn open(options: &ConnectOptions, name: &str) -> Result<Sql, Fa
     Ok(sql(options, &settings).await?)
 }
 
+/// What there is to do.
+enum Woken {
+    Applied,
+    Recorder,
+    Time,
+    /// The lane's run has ended.
+    End,
+}
+
 /// What the flusher works with.
 pub(crate) struct Flusher {
     pub(crate) sql: Sql,
@@ -99,6 +110,7 @@ pub(crate) struct Flusher {
     pub(crate) applied: watch::Receiver<Applied>,
     pub(crate) row: watch::Receiver<LaneRow>,
     pub(crate) explainer: Explainer,
+    pub(crate) desk: Desk,
     pub(crate) events: mpsc::UnboundedSender<Event>,
     pub(crate) loss: Loss,
     /// Progress below this was deleted.
@@ -126,27 +138,32 @@ impl Flusher {
         let mut last = Instant::now();
         let mut answered = true;
         loop {
-            let changed = tokio::select! {
-                changed = self.applied.changed() => Some(changed),
-                _ = rows.tick() => None,
+            let woken = tokio::select! {
+                changed = self.applied.changed() => changed.map_or(Woken::End, |()| Woken::Applied),
+                () = self.desk.said() => Woken::Recorder,
+                _ = rows.tick() => Woken::Time,
             };
-            match changed {
-                Some(Ok(())) => {
+            match woken {
+                Woken::Applied => {
                     if let Some(rest) = self.interval.checked_sub(last.elapsed()) {
                         tokio::time::sleep(rest).await;
                     }
                     answered = self.acknowledge().await?;
                     last = Instant::now();
                 }
-                Some(Err(_)) => {
+                Woken::End => {
                     self.acknowledge().await?;
                     self.write_row().await?;
+                    if self.desk.has_news() {
+                        self.tell_recording().await?;
+                    }
                     return match self.explainer.has_news() {
                         true => self.explain().await,
                         false => Ok(()),
                     };
                 }
-                None => {
+                Woken::Recorder => self.tell_recording().await?,
+                Woken::Time => {
                     if !answered {
                         answered = self.acknowledge().await?;
                     }
@@ -155,6 +172,11 @@ impl Flusher {
                     if self.explainer.is_due() {
                         self.explain().await?;
                     }
+                    if self.desk.has_news() {
+                        self.tell_recording().await?;
+                    }
+                    let look = self.desk.look(&self.sql, &self.ownership);
+                    in_time(self.answer_limit, look).await?;
                 }
             }
         }
@@ -239,6 +261,11 @@ impl Flusher {
         self.swept = self.flushed;
         self.swept_at = Instant::now();
         Ok(())
+    }
+
+    async fn tell_recording(&mut self) -> Result<(), Failure> {
+        let told = self.desk.tell(&self.sql, &self.ownership);
+        in_time(self.answer_limit, told).await
     }
 
     async fn explain(&mut self) -> Result<(), Failure> {

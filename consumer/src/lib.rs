@@ -27,6 +27,7 @@ pub mod pipeline;
 pub mod policy;
 mod pool;
 mod prepared;
+pub mod recording;
 pub mod registry;
 mod resolve;
 pub mod schema;

@@ -38,6 +38,7 @@ use crate::lane::{Lane, application_name};
 use crate::loss::{Loss, Lost};
 use crate::policy::{Failure, Retry, Trouble};
 use crate::pool::Pool;
+use crate::recording::desk::Recorder;
 use crate::resolve::{BATCHES_MAX, Resolved, Resolver};
 use crate::seek::{Search, Start};
 use crate::state::LaneRow;
@@ -123,6 +124,7 @@ struct Tenure {
     row: watch::Sender<LaneRow>,
     explained: watch::Sender<Explained>,
     explained_at: Instant,
+    recorder: Recorder,
     flusher: JoinHandle<()>,
     reader: Arc<Reader>,
     reading: Option<Reading>,

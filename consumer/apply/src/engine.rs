@@ -25,6 +25,7 @@ mod failed;
 mod outcome;
 mod patience;
 mod pending;
+mod recorder;
 mod status;
 mod tally;
 
@@ -32,6 +33,9 @@ use walbraid_schemas::chain::Position;
 use walbraid_schemas::lsn::Lsn;
 use walbraid_schemas::notice::{Stop, StopKind};
 
+pub use self::recorder::{
+    AttemptEnd, RecordedAttempt, RecordedEdge, RecordedUnit, Recording, TRANSACTIONS_MAX,
+};
 pub use self::status::{Status, Waiting};
 pub use self::tally::{KeyTally, Named, SerialTally, TableTally, Tally};
 
@@ -177,6 +181,7 @@ impl Engine {
     pub fn resume(&mut self, position: Position) {
         self.clear();
         self.pending.resolver.restart(position.end_lsn);
+        self.pending.recorder.end();
         self.transactions_before += self.frontier.transactions_applied();
         self.frontier = Frontier::new(&position);
         self.buffer = Buffer::new(position, self.config.transaction_memory_bytes);
@@ -191,6 +196,17 @@ impl Engine {
         if self.phase != Phase::Applying {
             return;
         }
+        let before = actions.len();
+        self.pending.recorder.comes(now_ms, &event);
+        self.take(now_ms, event, actions);
+        self.advance(now_ms, actions);
+        if self.pending.recorder.is_on() {
+            let new = actions.get(before..).unwrap_or_default();
+            self.pending.recorder.goes(new);
+        }
+    }
+
+    fn take(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
         // An alarm that has gone off is none any more.
         self.wake_at_ms.take_if(|at_ms| *at_ms <= now_ms);
         match event {
@@ -258,7 +274,6 @@ impl Engine {
             Event::Flushed { lsn } => self.frontier.flushed(lsn),
             Event::Tick => {}
         }
-        self.advance(now_ms, actions);
     }
 
     fn record(&mut self, now_ms: u64, record: Record, actions: &mut Vec<Action>) {

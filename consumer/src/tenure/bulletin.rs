@@ -39,6 +39,7 @@ impl Tenure {
         if self.status_at.elapsed() >= Duration::from_millis(STATUS_MS) {
             self.status_at = Instant::now();
             self.tell_status(lane, &status);
+            self.recorder.look(&mut self.engine, lane.now_ms());
             if self.reading.is_some() && self.began.elapsed() >= Duration::from_millis(GOOD_MS) {
                 lane.retry.worked();
             }

@@ -79,6 +79,7 @@ impl Tenure {
         let status = self.engine.status();
         self.fill_row(lane, &status, Some(state));
         self.explain(lane);
+        self.recorder.end(&mut self.engine, lane.now_ms());
         self.tell_applied(status.applied_lsn);
         // The flusher ends once nobody tells it anything any more.
         let (idle, _) = watch::channel(self.applied.borrow().clone());

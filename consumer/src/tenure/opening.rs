@@ -24,6 +24,7 @@ use crate::lane::Lane;
 use crate::loss::Loss;
 use crate::policy::{Failure, Retry};
 use crate::pool::Pool;
+use crate::recording;
 use crate::resolve::Resolver;
 use crate::state::{LaneRow, LaneState};
 use crate::stream;
@@ -99,7 +100,9 @@ impl Tenure {
         let (applied, applied_seen) = watch::channel(first);
         let (row, row_seen) = watch::channel(new_row(lane, taken));
         let (explained, explained_seen) = watch::channel(Explained::default());
+        let (recorder, desk) = recording::desk::open();
         let flusher = Flusher {
+            desk,
             explainer: Explainer::new(explained_seen, lane.since),
             sql,
             ownership: taken.ownership,
@@ -138,6 +141,7 @@ impl Tenure {
             row,
             explained,
             explained_at: Instant::now(),
+            recorder,
             flusher: tokio::spawn(flusher.run()),
             reader: Arc::new(reader),
             reading: None,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use walbraid_schemas::lsn::Lsn;
 
 use super::Config;
+use super::recorder::Recorder;
 use super::tally::Tally;
 use crate::action::Action;
 use crate::conflict::{Analysis, ConflictHash, Dependence, Edge, LANE};
@@ -167,6 +168,7 @@ pub(super) struct Pending {
     pub(super) dag: Dag,
     pub(super) scheduler: Scheduler,
     pub(super) tally: Tally,
+    pub(super) recorder: Recorder,
     next_id: u64,
     footprint: Footprint,
     pub(super) resolver: Resolver,
@@ -186,6 +188,7 @@ impl Pending {
             dag: Dag::default(),
             scheduler: Scheduler::new(config.workers, config.in_flight),
             tally: Tally::default(),
+            recorder: Recorder::default(),
             next_id: 0,
             footprint: Footprint::default(),
             unit_bytes_max: config.in_flight.bytes_max,
@@ -321,12 +324,16 @@ impl Pending {
         let touches = self.touches(&unit);
         let (entry, predecessors) = self.entry(unit, touches);
         let (unit, dependence) = (&entry.unit, entry.dependence);
-        match self.scheduler.effective() {
-            1 => self.tally.in_order(unit),
-            _ => self
-                .tally
-                .analyzed(unit, &self.footprint, dependence, &predecessors),
+        let looked_at = self.scheduler.effective() > 1;
+        if looked_at {
+            let footprint = &self.footprint;
+            self.tally
+                .analyzed(unit, footprint, dependence, &predecessors);
+        } else {
+            self.tally.in_order(unit);
         }
+        self.recorder
+            .formed(unit, looked_at.then_some(dependence), &predecessors);
         entry
     }
 

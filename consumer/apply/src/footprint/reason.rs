@@ -147,9 +147,9 @@ impl SerialReason {
                  its triggers fire in origin mode only."
             ),
             Self::ShapeChanged => "Nothing: it is over with one transaction.".to_owned(),
-            Self::Large => {
-                "Write less in one transaction, or raise consumer.memory_bytes.".to_owned()
-            }
+            Self::Large => "Write less in one transaction; the limit is an eighth of \
+                 consumer.memory_bytes, and 8 MiB at most."
+                .to_owned(),
             Self::KeysLimit => "Raise consumer.memory_bytes.".to_owned(),
         }
     }

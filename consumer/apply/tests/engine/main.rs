@@ -5,6 +5,7 @@
 mod lane;
 mod parallel;
 mod pool;
+mod recorder;
 mod resolver;
 mod tally;
 
