@@ -5,6 +5,8 @@ use std::ops::Deref;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
+use crate::wait::{PATIENCE, until};
+
 /// A client with the task that drives its connection; both end together.
 pub struct Session {
     client: Client,
@@ -32,6 +34,17 @@ impl Session {
         if let Err(error) = self.client.batch_execute(sql).await {
             panic!("{sql}\n{}", describe(&error));
         }
+    }
+
+    /// Waits until nobody reads the slot: a walsender outlives the end of its client for a moment.
+    pub async fn until_free(&self, slot: &str) {
+        let free = format!(
+            "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
+        );
+        until("nobody reads the slot", PATIENCE, async || {
+            self.holds(&free).await.then_some(())
+        })
+        .await;
     }
 
     /// All rows of a query, as text.

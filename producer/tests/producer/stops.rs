@@ -146,6 +146,7 @@ async fn a_slot_that_was_advanced_is_ahead_of_the_log() {
     let xids = insert(&publisher, "a", 5).await;
     place.holds(&xids).await;
     producer.end().await.unwrap();
+    publisher.until_free(&place.config.publisher.slot).await;
     assert_eq!(standing::look(&place.config).await.unwrap(), None);
     insert(&publisher, "a", 5).await;
     let advance = format!(
@@ -178,6 +179,7 @@ async fn a_slot_that_was_made_anew_is_ahead_of_the_log() {
     let xids = insert(&publisher, "a", 5).await;
     place.holds(&xids).await;
     producer.end().await.unwrap();
+    publisher.until_free(&place.config.publisher.slot).await;
     assert!(
         slot::drop(&publisher, &place.config.publisher.slot)
             .await

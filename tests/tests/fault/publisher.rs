@@ -69,6 +69,7 @@ async fn a_slot_that_is_gone_stops_the_producer_by_name() {
     pipeline.catch_up().await;
     pipeline.producer.take().unwrap().terminate().await;
     let publisher = bed.publisher().await;
+    publisher.until_free(&bed.name).await;
     publisher
         .run(&format!("SELECT pg_drop_replication_slot('{}')", bed.name))
         .await;
