@@ -24,7 +24,7 @@ use walbraid_apply::relation::{
 
 use crate::policy::Failure;
 
-pub use fingerprint::fingerprint;
+pub use fingerprint::fingerprints;
 
 /// The oid of bytea.
 const BYTEA_OID: Oid = 17;

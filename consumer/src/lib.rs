@@ -16,6 +16,7 @@ mod flight;
 pub mod flusher;
 pub mod group;
 pub mod holder;
+mod known;
 mod lane;
 mod locks;
 mod loss;

@@ -5,17 +5,17 @@
 //! that is down, for the subscriber's catalogue. Meanwhile the lane goes on with what it has, and
 //! the reader stops when the channel between them is full.
 //!
-//! What was resolved is kept by schema and fingerprint; the lane throws it away when the
-//! subscriber's tables may have changed. Where several workers may apply, the catalogue is asked
+//! What was resolved is kept (`known`); the lane throws it away when the subscriber's tables may
+//! have changed, or when there may be another subscriber. Where several workers may apply, the catalogue is asked
 //! every second whether what conflict keys rest on has changed: an index that was added then counts
 //! for the records that follow, and the engine lets the first of them wait for those before.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
+use tokio_postgres::types::Oid;
 use tokio_util::sync::CancellationToken;
 use walbraid_apply::event::Record;
 use walbraid_apply::mapping::{Mapped, Target};
@@ -30,12 +30,10 @@ use crate::catalogue;
 use crate::config::{Apply, Subscriber};
 use crate::fetch::{self, Batch};
 use crate::flusher::{self, in_time};
+use crate::known::Known;
 use crate::metrics::LaneMetrics;
 use crate::policy::{Failure, Retry, Trouble};
 use crate::registry::Tables;
-
-/// Mappings kept; beyond it all are forgotten and made anew.
-const TARGETS_MAX: usize = 10_000;
 
 /// Batches between the resolver and the lane.
 pub(crate) const BATCHES_MAX: usize = 2;
@@ -61,7 +59,7 @@ pub(crate) enum Resolved {
 /// Decodes records, and knows their tables.
 pub(crate) struct Resolver {
     tables: Tables,
-    targets: HashMap<TableRef, Target>,
+    known: Known,
     options: ConnectOptions,
     application_name: String,
     /// How long the subscriber may leave a question without an answer.
@@ -74,16 +72,18 @@ pub(crate) struct Resolver {
     keys: KeyWatch,
 }
 
-/// What conflict keys rest on.
+/// Whose conflict keys are read, and how.
 pub(crate) struct KeyWatch {
     /// Somebody needs them.
     wanted: bool,
     /// Tables, as `schema.table`, that are declared safe.
     parallel_safe: Vec<String>,
-    /// The relations that were read.
-    relations: Vec<u32>,
-    /// Of them, as they were read.
-    fingerprint: Option<String>,
+}
+
+/// A relation as it was read, and the fingerprint it is watched by.
+struct Read {
+    relation: Relation,
+    watch: Option<(Oid, String)>,
 }
 
 impl KeyWatch {
@@ -92,8 +92,6 @@ impl KeyWatch {
         Self {
             wanted: apply.workers.most() > 1,
             parallel_safe: apply.parallel_safe.clone(),
-            relations: Vec::new(),
-            fingerprint: None,
         }
     }
 }
@@ -110,7 +108,7 @@ impl Resolver {
         let trouble = Trouble::default();
         Self {
             tables: tables.seen(trouble.clone()),
-            targets: HashMap::new(),
+            known: Known::default(),
             options: subscriber.side(),
             application_name,
             answer_limit: subscriber.answer_limit(),
@@ -129,9 +127,7 @@ impl Resolver {
 
     /// Forgets what was read from the subscriber's catalogue.
     pub(crate) fn forget_relations(&mut self) {
-        self.targets.clear();
-        self.keys.relations.clear();
-        self.keys.fingerprint = None;
+        self.known.forget();
         self.session = None;
     }
 
@@ -217,7 +213,7 @@ impl Resolver {
         if let Body::Part(part) = &envelope.body {
             targets.reserve_exact(part.tables.len());
             for table in &part.tables {
-                targets.push(match self.targets.get(table) {
+                targets.push(match self.known.get(table) {
                     Some(target) => target.clone(),
                     None => self.target(table, stop).await?,
                 });
@@ -243,15 +239,15 @@ impl Resolver {
         stop: &CancellationToken,
     ) -> Result<Target, Failure> {
         let table = self.tables.get(wanted, stop, &self.metrics).await?;
-        let relation = self.relation(&table, stop).await?;
+        let (relation, watch) = match self.relation(&table, stop).await? {
+            Some(Read { relation, watch }) => (Some(relation), watch),
+            None => (None, None),
+        };
         let target: Target = match Mapped::new(table, relation.map(Arc::new)) {
             Ok(mapped) => Ok(Arc::new(mapped)),
             Err(error) => Err(Arc::new(error)),
         };
-        if self.targets.len() >= TARGETS_MAX {
-            self.targets.clear();
-        }
-        self.targets.insert(*wanted, target.clone());
+        self.known.insert(*wanted, target.clone(), watch);
         Ok(target)
     }
 
@@ -260,7 +256,7 @@ impl Resolver {
         &mut self,
         table: &Table,
         stop: &CancellationToken,
-    ) -> Result<Option<Relation>, Failure> {
+    ) -> Result<Option<Read>, Failure> {
         let mut retry = Retry::seen("reading the subscriber's catalogue", self.trouble.clone());
         loop {
             let read = tokio::select! {
@@ -286,47 +282,51 @@ impl Resolver {
         }
     }
 
-    async fn read(&mut self, table: &Table) -> Result<Option<Relation>, Failure> {
+    async fn read(&mut self, table: &Table) -> Result<Option<Read>, Failure> {
         let session = match self.session.take() {
             Some(session) => session,
             None => flusher::open(&self.options, &self.application_name).await?,
         };
-        let relation = match self.keys.wanted {
+        let read = match self.keys.wanted {
             true => self.read_watched(&session, table).await?,
-            false => catalogue::read(&session, &table.schema, &table.name).await?,
+            false => {
+                let relation = catalogue::read(&session, &table.schema, &table.name).await?;
+                relation.map(|relation| Read {
+                    relation,
+                    watch: None,
+                })
+            }
         };
         self.session = Some(session);
-        Ok(relation)
+        Ok(read)
     }
 
     /// Reads a relation that is watched from here on. One snapshot for all of it: what changes
-    /// behind it is seen by the next look, at this relation or another.
-    async fn read_watched(
-        &mut self,
-        session: &Sql,
-        table: &Table,
-    ) -> Result<Option<Relation>, Failure> {
+    /// behind it is seen by the next look.
+    async fn read_watched(&self, session: &Sql, table: &Table) -> Result<Option<Read>, Failure> {
         session
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .await?;
-        let seen = catalogue::fingerprint(session, &self.keys.relations).await?;
-        self.compare(seen);
-        let mut relation = catalogue::read_with_keys(session, &table.schema, &table.name).await?;
-        if let Some(relation) = &mut relation {
+        let mut read = None;
+        let found = catalogue::read_with_keys(session, &table.schema, &table.name).await?;
+        if let Some(mut relation) = found {
             let name = format!("{}.{}", table.schema, table.name);
             relation.keys.declared_safe = self.keys.parallel_safe.contains(&name);
-            self.keys.relations.push(relation.oid);
-            let seen = catalogue::fingerprint(session, &self.keys.relations).await?;
-            self.keys.fingerprint = Some(seen);
+            let oid = relation.oid;
+            let mut seen = catalogue::fingerprints(session, &[oid]).await?;
+            // One that has none is read anew by the first look.
+            let watch = Some((oid, seen.remove(&oid).unwrap_or_default()));
+            read = Some(Read { relation, watch });
         }
         session.batch_execute("COMMIT").await?;
-        Ok(relation)
+        Ok(read)
     }
 
     /// Asks whether what conflict keys rest on has changed. A session that fails, or is silent, is
     /// opened anew by the next look: whatever is known is watched.
     async fn look(&mut self) {
-        if self.keys.relations.is_empty() {
+        let watched = self.known.watched();
+        if watched.is_empty() {
             return;
         }
         let session = self.session.take();
@@ -335,29 +335,21 @@ impl Resolver {
                 Some(session) => session,
                 None => flusher::open(&self.options, &self.application_name).await?,
             };
-            let seen = catalogue::fingerprint(&session, &self.keys.relations).await?;
+            let seen = catalogue::fingerprints(&session, &watched).await?;
             Ok((session, seen))
         };
         match in_time(self.answer_limit, answer).await {
             Ok((session, seen)) => {
                 self.session = Some(session);
-                self.compare(seen);
+                let changed = self.known.compare(&seen);
+                if changed > 0 {
+                    tracing::info!(changed, "tables of the subscriber have changed: read anew");
+                }
             }
             Err(failure) => {
                 let message = failure.into_stop().message;
                 tracing::debug!(message, "the subscriber's catalogue cannot be looked at");
             }
-        }
-    }
-
-    /// What has changed is read anew for the records that follow.
-    fn compare(&mut self, seen: String) {
-        let before = self.keys.fingerprint.replace(seen);
-        if before.is_some() && before != self.keys.fingerprint {
-            tracing::info!("the subscriber's catalogue has changed: tables are read anew");
-            self.targets.clear();
-            self.keys.relations.clear();
-            self.keys.fingerprint = None;
         }
     }
 }

@@ -321,7 +321,11 @@ async fn a_change_of_the_catalogue_is_seen() {
     )
     .await;
     let oid = place.relation("t").await.oid;
-    let seen = async || catalogue::fingerprint(&place.reader, &[oid]).await.unwrap();
+    let seen = async || {
+        catalogue::fingerprints(&place.reader, &[oid])
+            .await
+            .unwrap()
+    };
     for change in [
         "CREATE UNIQUE INDEX own ON t1 (a)",
         "DROP INDEX own",

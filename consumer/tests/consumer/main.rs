@@ -11,6 +11,7 @@ mod bed;
 mod explain;
 mod families;
 mod fence;
+mod fingerprint;
 mod keys;
 mod log;
 mod member;
