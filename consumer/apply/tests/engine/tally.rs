@@ -6,7 +6,7 @@ use walbraid_apply::keys::Firing;
 use walbraid_apply::pace::Workers;
 use walbraid_apply::relation::Relation;
 
-use crate::lane::{Lane, config};
+use crate::lane::{Lane, config, mapped};
 use crate::pool::{self, Pool};
 
 /// The tally in lines: sums, tables, keys, reasons.
@@ -152,4 +152,18 @@ fn a_unit_that_is_run_again_one_by_one_is_not_counted_again() {
     assert_eq!(lane.xids(), [[130], [140]]);
     let tally = lane.engine.tally();
     assert_eq!((tally.units, tally.in_order), (3, 5));
+}
+
+#[test]
+fn a_transaction_in_several_pieces_is_one_of_its_table() {
+    let mut lane = Lane::new(Config {
+        workers: Workers::Fixed(4),
+        ..config()
+    });
+    lane.parts(0..3, 3, &mapped());
+    let tables = lane.engine.tally().tables();
+    let transactions: Vec<u64> = tables
+        .map(|(_, table)| table.transactions.iter().sum())
+        .collect();
+    assert_eq!(transactions, [1]);
 }
