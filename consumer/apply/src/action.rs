@@ -57,8 +57,8 @@ pub enum Action {
         /// The unit.
         unit: UnitId,
     },
-    /// Ask the subscriber which of the workers wait for locks of others, and answer with `Blocked`
-    /// if any does: the head takes long, and a later unit may be why.
+    /// Ask the subscriber which of the workers wait for locks of others, and answer with `Blocked`,
+    /// though none does: the head takes long, and a later unit may be why.
     AskBlocked,
     /// Open the session of the first worker that has none, and answer with `Joined` or `Refused`.
     Connect,

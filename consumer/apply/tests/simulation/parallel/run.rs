@@ -20,7 +20,7 @@ use super::Profile;
 use super::history::History;
 use super::oracle::Oracle;
 use super::reads::Reads;
-use super::schema::{HEAP, Lie, STAMPED, Schema, TABLES};
+use super::schema::{HEAP, Lie, MAIL, STAMPED, Schema, TABLES};
 use super::server::Server;
 use super::settings::{config, without_a_row};
 use super::subscriber::Subscriber;
@@ -282,7 +282,7 @@ impl Run {
         }
         if let Some(waits) = self.answer.take() {
             let lost = faults.0 && self.random.once_in(4);
-            if !waits.is_empty() && !lost {
+            if !lost {
                 self.events.push_back(Event::Blocked { waits });
             }
             return true;
@@ -556,9 +556,13 @@ impl Run {
     fn count_retries(&mut self) {
         let retries = self.engine.status().retries;
         if self.lie.is_none() && !self.profile.poisoned {
-            // Who is told the truth never lets two run at once that get in each other's way.
-            for cause in [Cause::NotHead, Cause::NotFound, Cause::Blocked] {
-                assert_eq!(retries[cause as usize], 0, "{}", cause.name());
+            // Who is told the truth never lets two run at once that get in each other's way. But
+            // for one case: a later unit holds a value twice for a moment, as an index allows whose
+            // checks are left to the commit, and a row that keeps the value is moved before it.
+            let deferred = self.schema.tables[MAIL].uniques[1].deferred;
+            let causes = [Cause::NotHead, Cause::NotFound, Cause::Blocked];
+            for cause in &causes[..if deferred { 2 } else { 3 }] {
+                assert_eq!(retries[*cause as usize], 0, "{}", cause.name());
             }
         }
         for (cause, times) in Cause::ALL.iter().zip(retries) {
