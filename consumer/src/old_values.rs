@@ -137,7 +137,8 @@ async fn answer(plan: Plan, mut asked: mpsc::UnboundedReceiver<Question>) {
             Ok(rows) => Some(rows),
             Err(failure) => {
                 session = None;
-                tell(&mut works, Some(failure));
+                let table = question.table.relation().sql();
+                tell(&mut works, Some((failure, &table)));
                 None
             }
         };
@@ -164,14 +165,19 @@ async fn answer(plan: Plan, mut asked: mpsc::UnboundedReceiver<Question>) {
     }
 }
 
-/// Says once that it does not work, and once that it does again.
-fn tell(works: &mut bool, failure: Option<Failure>) {
+/// Says once that it does not work, and once that it does again. What the server says may hold a
+/// row's value, and is told at debug level alone.
+fn tell(works: &mut bool, failure: Option<(Failure, &str)>) {
     match failure {
-        Some(failure) if *works => {
-            let message = failure.into_stop().message;
+        Some((failure, table)) if *works => {
+            let stop = failure.into_stop();
+            let reason = stop.kind.name();
             tracing::info!(
-                "old values cannot be read, tables that need them are applied in order: {message}"
+                table,
+                reason,
+                "old values cannot be read, tables that need them are applied in order"
             );
+            tracing::debug!("old values cannot be read: {}", stop.message);
             *works = false;
         }
         None if !*works => {
