@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use walbraid_schemas::notice::{Stop, StopKind};
 
 use super::{Tenure, TenureEnd};
 use crate::lane::Lane;
@@ -62,6 +63,10 @@ impl Tenure {
             Some(state) => self.finish_in_order(lane, state).await,
             None => self.drop_sessions().await,
         }
+        let end = match self.broken() {
+            Some(stop) => Ok(TenureEnd::Stopped(stop)),
+            None => end,
+        };
         lane.retries = self.retries;
         lane.engine = Some(self.engine);
         if let Ok(reader) = Arc::try_unwrap(self.reader) {
@@ -76,6 +81,10 @@ impl Tenure {
             tracing::warn!(lane = lane.number, "what was in flight did not end in time");
         }
         self.drain_events(lane);
+        let state = match self.broken() {
+            Some(stop) => LaneState::Stopped(stop),
+            None => state,
+        };
         let status = self.engine.status();
         self.fill_row(lane, &status, Some(state));
         self.explain(lane);
@@ -102,6 +111,14 @@ impl Tenure {
     fn drain_events(&mut self, lane: &Lane) {
         while let Ok(event) = self.events.try_recv() {
             self.step(lane, event);
+        }
+    }
+
+    /// The invariant that was found to be broken while everything was ended.
+    fn broken(&self) -> Option<Stop> {
+        match &self.end {
+            Some(TenureEnd::Stopped(stop)) if stop.kind == StopKind::Internal => Some(stop.clone()),
+            _ => None,
         }
     }
 
