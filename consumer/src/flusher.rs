@@ -42,6 +42,11 @@ const ROW_INTERVAL_MS: u64 = 1_000;
 /// How often useless rows of progress are deleted.
 const SWEEP_MS: u64 = 10_000;
 
+/// Rows of progress deleted by one statement, and statements in a row: a statement must be answered
+/// in moments, and between them what is durable is to be asked.
+const SWEEP_ROWS: i64 = 20_000;
+const SWEEP_PIECES: u32 = 8;
+
 /// How long synchronous stand-bys are waited for in one piece.
 const STANDBYS_MS: u64 = 5_000;
 
@@ -247,19 +252,37 @@ impl Flusher {
         }
     }
 
-    /// Deletes the rows of progress that a durable one has made useless.
+    /// Deletes the rows of progress that a durable one has made useless; what it does not get to, the
+    /// next time.
     async fn sweep(&mut self) -> Result<(), Failure> {
         let interval = Duration::from_millis(SWEEP_MS);
         if self.flushed <= self.swept || self.swept_at.elapsed() < interval {
             return Ok(());
         }
-        let sql = "DELETE FROM walbraid.progress WHERE lane_id = $1 AND end_lsn < $2";
-        let below = PgLsn::from(self.flushed.0);
-        let lane_id = self.ownership.lane_id;
-        let answer = async { Ok(self.sql.execute(sql, &[&lane_id, &below]).await?) };
-        in_time(self.answer_limit, answer).await?;
-        self.swept = self.flushed;
-        self.swept_at = Instant::now();
+        let sql = "DELETE FROM walbraid.progress WHERE ctid = ANY (ARRAY (
+                SELECT ctid FROM walbraid.progress
+                WHERE lane_id = $1 AND end_lsn < $2 LIMIT $3))
+             AND lane_id = $1 AND end_lsn < $2";
+        let (flushed, lane_id) = (self.flushed, self.ownership.lane_id);
+        let below = PgLsn::from(flushed.0);
+        for _ in 0..SWEEP_PIECES {
+            let rows = SWEEP_ROWS;
+            let answer = async { Ok(self.sql.execute(sql, &[&lane_id, &below, &rows]).await?) };
+            match in_time(self.answer_limit, answer).await {
+                Ok(deleted) if deleted < SWEEP_ROWS as u64 => {
+                    self.swept = flushed;
+                    self.swept_at = Instant::now();
+                    return Ok(());
+                }
+                Ok(_) => {}
+                // Somebody has locked the table: it is not urgent.
+                Err(Failure::Transient(busy)) if busy.cause == Cause::Lock => {
+                    self.swept_at = Instant::now();
+                    return Ok(());
+                }
+                Err(other) => return Err(other),
+            }
+        }
         Ok(())
     }
 
