@@ -252,8 +252,8 @@ impl Flusher {
         }
     }
 
-    /// Deletes the rows of progress that a durable one has made useless; what it does not get to, the
-    /// next time.
+    /// Deletes the rows of progress that a durable one has made useless; what it does not get to,
+    /// the next time.
     async fn sweep(&mut self) -> Result<(), Failure> {
         let interval = Duration::from_millis(SWEEP_MS);
         if self.flushed <= self.swept || self.swept_at.elapsed() < interval {

@@ -1,5 +1,5 @@
-//! What is known of the subscriber's relations: what each table of the log is there, and, of what is
-//! watched, the fingerprint of the catalogue that it was read with.
+//! What is known of the subscriber's relations: what each table of the log is there, and, of what
+//! is watched, the fingerprint of the catalogue that it was read with.
 //!
 //! A relation whose fingerprint is another now is forgotten, with every shape of the table that is
 //! mapped to it; the others stay. Of a table that has no relation nothing is watched: a unit that

@@ -6,9 +6,10 @@
 //! the reader stops when the channel between them is full.
 //!
 //! What was resolved is kept (`known`); the lane throws it away when the subscriber's tables may
-//! have changed, or when there may be another subscriber. Where several workers may apply, the catalogue is asked
-//! every second whether what conflict keys rest on has changed: an index that was added then counts
-//! for the records that follow, and the engine lets the first of them wait for those before.
+//! have changed, or when there may be another subscriber. Where several workers may apply, the
+//! catalogue is asked every second whether what conflict keys rest on has changed: an index that
+//! was added then counts for the records that follow, and the engine lets the first of them wait
+//! for those before.
 
 use std::sync::Arc;
 use std::time::Duration;

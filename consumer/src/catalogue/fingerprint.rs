@@ -1,5 +1,5 @@
-//! A fingerprint for each relation of all that its conflict keys rest on, cheap enough to be asked of
-//! all of them every second.
+//! A fingerprint for each relation of all that its conflict keys rest on, cheap enough to be asked
+//! of all of them every second.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use tokio_postgres::types::Oid;
 
 use crate::policy::Failure;
 
-/// The fingerprint of each of these relations, as far as its keys rest on the catalogue; none of one
-/// that is not there any more. Another one means: read the relation anew. It may change where
+/// The fingerprint of each of these relations, as far as its keys rest on the catalogue; none of
+/// one that is not there any more. Another one means: read the relation anew. It may change where
 /// nothing of interest did (statistics targets, a column's GRANT); that costs a reading. What does
 /// not change it is whatever writes a table's files anew (TRUNCATE, which is applied here too,
 /// REINDEX, CLUSTER, VACUUM FULL) or counts its rows (ANALYZE).
