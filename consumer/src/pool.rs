@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use walbraid_apply::coordinator::OnMissing;
 use walbraid_apply::event::Event;
 use walbraid_apply::mapping::Mapped;
@@ -200,9 +201,10 @@ impl Pool {
         self.members.iter().any(|member| member.task.is_finished())
     }
 
-    /// Gives out nothing any more, and waits until what was given out is done, each worker so long
-    /// at most. False if one had to be ended.
+    /// Gives out nothing any more, and waits until what was given out is done, so long at most for
+    /// all of it. False if a worker had to be ended.
     pub(crate) async fn finish(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
         self.stop_joining().await;
         self.locks.end().await;
         self.old_values.end().await;
@@ -213,7 +215,7 @@ impl Pool {
             tasks.push(member.task);
         }
         for mut task in tasks {
-            if tokio::time::timeout(limit, &mut task).await.is_err() {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
                 all = false;
                 task.abort();
                 let _ = task.await;

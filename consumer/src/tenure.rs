@@ -79,7 +79,12 @@ pub(crate) async fn run(lane: &mut Lane, stop: &CancellationToken) -> Result<Ten
         () = stop.cancelled() => return Err(Failure::Shutdown),
     };
     lane.epoch = taken.ownership.epoch;
-    let mut tenure = match Tenure::start(lane, sql, &taken).await {
+    // Sessions are opened one after the other, each of which may wait for a lock.
+    let started = tokio::select! {
+        started = Tenure::start(lane, sql, &taken) => started,
+        () = stop.cancelled() => return Err(Failure::Shutdown),
+    };
+    let mut tenure = match started {
         Ok(tenure) => tenure,
         Err((failure, sql)) => {
             opening::tell_row(lane, &taken, &failure, *sql).await;
