@@ -43,6 +43,7 @@ use walbraid_schemas::notice::StopKind;
 use walbraid_wire::{BackendMessage, Command, CommandTag};
 
 use crate::flight::{Due, Flight, Step};
+use crate::flusher::in_time;
 use crate::loss::Loss;
 use crate::mending::Mend;
 use crate::metrics::LaneMetrics;
@@ -95,6 +96,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) stream: String,
     pub(crate) on_missing: OnMissing,
     pub(crate) truncate_cascade: bool,
+    /// How long the subscriber may leave without an answer what takes it moments.
+    pub(crate) answer_limit: Option<Duration>,
     pub(crate) metrics: LaneMetrics,
     pub(crate) loss: Loss,
     /// How many of the lane's workers have something in flight.
@@ -348,7 +351,8 @@ impl Worker {
 
     /// Cancels the unit that is called back, once it is the one that runs: what it waits for,
     /// perhaps a lock of a unit whose turn comes later, is not waited for. The server has taken the
-    /// request before anything else is sent, so it cannot end what comes next.
+    /// request before anything else is sent, so it cannot end what comes next; if one that was not
+    /// answered in time does, what it ended is run again.
     async fn cancel_called_back(&mut self) {
         let Some(Mend::Abandon { cancelled: false }) = self.mending else {
             return;
@@ -360,8 +364,10 @@ impl Worker {
         if runs {
             self.mending = Some(Mend::Abandon { cancelled: true });
             // Where the request cannot be made, the statement's own end is waited for.
-            if let Err(error) = self.session.cancel.cancel().await {
-                tracing::debug!(stream = self.config.stream, %error, "cancel request failed");
+            let cancel = async { Ok(self.session.cancel.cancel().await?) };
+            if let Err(failure) = in_time(self.config.answer_limit, cancel).await {
+                let (stream, message) = (&self.config.stream, failure.into_stop().message);
+                tracing::debug!(stream, message, "cancel request failed");
             }
         }
     }
