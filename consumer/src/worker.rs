@@ -26,6 +26,9 @@
 //!    answered first, then this unit alone is rolled back.
 //! 4. *Never a Sync under steady load.* The server reports its statistics (and so lets autovacuum
 //!    know of dead rows) only at ReadyForQuery; so once a second the pipeline is drained for one.
+//! 5. *A session that dies while it has nothing to do*, because a gateway forgot the connection:
+//!    nothing is sent, so nobody notices. After half a minute without work a Sync asks; that it is
+//!    not answered in time means that the session is lost.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +56,9 @@ use crate::session::Session;
 
 /// Quiet time after which Sync is sent.
 const SYNC_IDLE_MS: u64 = 20;
+
+/// Time without work after which a Sync asks whether the server is still there.
+const SYNC_ALIVE_MS: u64 = 30_000;
 
 /// Time after which the pipeline is drained for a Sync.
 const SYNC_LATEST_MS: u64 = 1_000;
@@ -217,7 +223,11 @@ impl Worker {
                     self.session.receiver.fill().await?;
                 }
                 Woken::Order(None) => return Ok(()),
-                Woken::Quiet => self.sync().await?,
+                // Nothing stands before it: it is answered in moments.
+                Woken::Quiet => {
+                    let limit = self.config.answer_limit;
+                    in_time(limit, self.sync()).await?;
+                }
             }
         }
     }
@@ -244,7 +254,11 @@ impl Worker {
     /// Waits for an answer, an order, or quiet.
     async fn wait(&mut self) -> Result<Woken, Failure> {
         let takes_orders = self.takes_orders();
-        let quiet = self.unsynced_since.is_some() && self.nothing_due();
+        let quiet = match self.unsynced_since {
+            Some(_) => Duration::from_millis(SYNC_IDLE_MS),
+            None => Duration::from_millis(SYNC_ALIVE_MS),
+        };
+        let answered = self.nothing_due();
         tokio::select! {
             biased;
             filled = self.session.receiver.fill() => {
@@ -252,9 +266,7 @@ impl Worker {
                 Ok(Woken::Answer)
             }
             order = self.orders.recv(), if takes_orders => Ok(Woken::Order(order)),
-            () = tokio::time::sleep(Duration::from_millis(SYNC_IDLE_MS)), if quiet => {
-                Ok(Woken::Quiet)
-            }
+            () = tokio::time::sleep(quiet), if answered => Ok(Woken::Quiet),
         }
     }
 
