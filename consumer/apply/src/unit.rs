@@ -185,6 +185,12 @@ impl Unit {
         self.transactions.iter().any(changed)
     }
 
+    /// The mapping error that applying it meets, if it meets one: a transaction that has one stands
+    /// alone in its unit ([`crate::window`]).
+    pub fn mapping_error(&self) -> Option<&Arc<MappingError>> {
+        self.transactions.first()?.mapping_error()
+    }
+
     /// Memory that it holds, about.
     pub fn size_bytes(&self) -> usize {
         self.transactions.iter().map(Transaction::size_bytes).sum()

@@ -386,11 +386,11 @@ impl Pending {
     pub(super) fn unsent(&self) -> Option<Unsent> {
         let unsent = |entry: &Entry| entry.attempt.is_none();
         let place = self.units.iter().position(unsent)?;
-        let first = self.units.get(place)?.unit.transactions.first()?;
+        let unit = &self.units.get(place)?.unit;
         Some(Unsent {
             is_head: place == 0,
-            commit_lsn: first.commit_lsn,
-            mapping_error: first.mapping_error().cloned(),
+            commit_lsn: unit.transactions.first()?.commit_lsn,
+            mapping_error: unit.mapping_error().cloned(),
         })
     }
 
@@ -430,13 +430,8 @@ impl Pending {
             return false;
         };
         let (id, size_bytes) = (entry.unit.id, entry.size_bytes);
-        let cannot_be_mapped = entry
-            .unit
-            .transactions
-            .iter()
-            .any(|transaction| transaction.mapping_error().is_some());
         let bound = match before {
-            _ if cannot_be_mapped => Bound::Nowhere,
+            _ if entry.unit.mapping_error().is_some() => Bound::Nowhere,
             Before::Nothing => Bound::Free,
             Before::On(worker) if entry.is_alone() => Bound::To(worker),
             Before::Scattered if entry.is_alone() => Bound::Nowhere,
