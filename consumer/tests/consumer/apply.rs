@@ -1,9 +1,7 @@
 //! Transactions of the log become target transactions.
 
 use walbraid_consumer::config::{Ack, Apply};
-use walbraid_consumer::schema;
 use walbraid_schemas::{Change, Lsn, Value};
-use walbraid_wire::{ConnectOptions, Environment};
 
 use crate::bed::{Bed, START};
 use crate::log::{delete, insert, table, update};
@@ -320,24 +318,13 @@ async fn offsets_wait_for_what_they_are_told_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_role_with_the_documented_rights_is_enough() {
     let bed = Bed::new("role", "CREATE TABLE n (id int8 PRIMARY KEY, v int)").await;
-    let version = bed.sql.server_version().number();
-    if version < 150_000 {
-        // There session_replication_role is a superuser's alone.
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON n TO {role};";
+    let Some(config) = bed.plain_role(grant).await else {
         bed.done().await;
         return;
-    }
-    let role = bed.name.clone();
-    let mut rights = vec![format!("CREATE ROLE {role} LOGIN PASSWORD '{role}';")];
-    rights.extend(schema::rights_sql(&role, version));
-    rights.push(format!(
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON n TO {role};"
-    ));
-    bed.sql.batch_execute(&rights.join(" ")).await.unwrap();
+    };
     let n = table("n", &["id int8*", "v int4"]);
     let tables = [bed.log.table(&n).await];
-    let mut config = bed.config();
-    let url = bed.url.replacen("postgres@", &format!("{role}:{role}@"), 1);
-    config.subscriber.connect = ConnectOptions::parse(&url, &Environment::empty()).unwrap();
     for round in 0..2 {
         let consumer = bed.consume_with(config.clone());
         let row = [Value::Int(round), Value::Int(0)];
@@ -348,10 +335,6 @@ async fn a_plain_role_with_the_documented_rights_is_enough() {
         consumer.stop().await;
     }
     assert_eq!(bed.value("SELECT count(*) FROM n").await, "2");
-    let clean = format!(
-        "DROP OWNED BY {role}; \
-         REVOKE ALL ON PARAMETER session_replication_role FROM {role}; DROP ROLE {role}"
-    );
-    bed.sql.batch_execute(&clean).await.unwrap();
+    bed.drop_plain_role().await;
     bed.done().await;
 }

@@ -207,6 +207,37 @@ impl Bed {
             .unwrap_or_else(|| "NULL".to_owned())
     }
 
+    /// Makes a plain role with the documented rights and, with `{role}` for its name, those of
+    /// `more`; the configuration that connects as it. None on a server where applying takes a
+    /// superuser.
+    pub(crate) async fn plain_role(&self, more: &str) -> Option<Config> {
+        let version = self.sql.server_version().number();
+        if version < 150_000 {
+            return None;
+        }
+        let role = &self.name;
+        let mut rights = vec![format!("CREATE ROLE {role} LOGIN PASSWORD '{role}';")];
+        rights.extend(schema::rights_sql(role, version));
+        rights.push(more.replace("{role}", role));
+        self.sql.batch_execute(&rights.join(" ")).await.unwrap();
+        let mut config = self.config();
+        let url = self
+            .url
+            .replacen("postgres@", &format!("{role}:{role}@"), 1);
+        config.subscriber.connect = ConnectOptions::parse(&url, &Environment::empty()).unwrap();
+        Some(config)
+    }
+
+    /// Drops the plain role.
+    pub(crate) async fn drop_plain_role(&self) {
+        let role = &self.name;
+        let clean = format!(
+            "DROP OWNED BY {role}; \
+             REVOKE ALL ON PARAMETER session_replication_role FROM {role}; DROP ROLE {role}"
+        );
+        self.sql.batch_execute(&clean).await.unwrap();
+    }
+
     /// Drops what was made.
     pub(crate) async fn done(self) {
         let server = variable("WALBRAID_SUBSCRIBER_URL");

@@ -4,9 +4,7 @@ use prometheus_client::registry::Registry;
 use walbraid_consumer::config::Workers;
 use walbraid_consumer::explain::{self, Explained};
 use walbraid_consumer::metrics::Metrics;
-use walbraid_consumer::schema;
 use walbraid_schemas::row::Value;
-use walbraid_wire::{ConnectOptions, Environment};
 
 use crate::bed::Bed;
 use crate::log::{insert, table};
@@ -84,23 +82,13 @@ async fn what_was_counted_is_kept_and_exposed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_may_not_write_it_applies_all_the_same() {
     let bed = Bed::new("unexplained", "CREATE TABLE n (id int8 PRIMARY KEY)").await;
-    let version = bed.sql.server_version().number();
-    if version < 150_000 {
-        // There the role is a superuser.
+    let grant = "GRANT INSERT ON n TO {role}; REVOKE ALL ON walbraid.explained FROM {role};";
+    let Some(config) = bed.plain_role(grant).await else {
         bed.done().await;
         return;
-    }
-    let role = bed.name.clone();
-    let mut rights = vec![format!("CREATE ROLE {role} LOGIN PASSWORD '{role}';")];
-    rights.extend(schema::rights_sql(&role, version));
-    rights.push(format!("GRANT INSERT ON n TO {role};"));
-    rights.push(format!("REVOKE ALL ON walbraid.explained FROM {role};"));
-    bed.sql.batch_execute(&rights.join(" ")).await.unwrap();
+    };
     let n = table("n", &["id int8*"]);
     let tables = [bed.log.table(&n).await];
-    let mut config = bed.config();
-    let url = bed.url.replacen("postgres@", &format!("{role}:{role}@"), 1);
-    config.subscriber.connect = ConnectOptions::parse(&url, &Environment::empty()).unwrap();
     let consumer = bed.consume_with(config);
     let row = [Value::Int(1)];
     bed.log
@@ -111,10 +99,6 @@ async fn a_role_that_may_not_write_it_applies_all_the_same() {
     assert_eq!(bed.value("SELECT count(*) FROM n").await, "1");
     assert_eq!(explained(&bed).await, None);
     assert_eq!(bed.lane().await.state, "idle");
-    let clean = format!(
-        "DROP OWNED BY {role}; \
-         REVOKE ALL ON PARAMETER session_replication_role FROM {role}; DROP ROLE {role}"
-    );
-    bed.sql.batch_execute(&clean).await.unwrap();
+    bed.drop_plain_role().await;
     bed.done().await;
 }

@@ -7,6 +7,7 @@ mod parallel;
 mod pool;
 mod recorder;
 mod resolver;
+mod tables;
 mod tally;
 
 use walbraid_apply::action::{Action, Report, TakeOver};

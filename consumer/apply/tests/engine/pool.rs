@@ -7,19 +7,16 @@ use walbraid_apply::action::Action;
 use walbraid_apply::coordinator::Commit;
 use walbraid_apply::engine::Config;
 use walbraid_apply::event::{CommitTag, Event};
-use walbraid_apply::keys::{KeyColumn, KeyIndex, KeySource, KeyType, Keys};
 use walbraid_apply::mapping::{Mapped, Target};
 use walbraid_apply::pace::Workers;
-use walbraid_apply::relation::{
-    Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
-};
+use walbraid_apply::relation::Relation;
 use walbraid_apply::scheduler::WorkerId;
 use walbraid_apply::unit::UnitId;
 use walbraid_schemas::row::{self, Value};
-use walbraid_schemas::table::{Carrier, Column as Published};
-use walbraid_schemas::{Body, Change, Identity, Table};
+use walbraid_schemas::{Body, Change, Table};
 
 use crate::lane::{Lane, config, part, refusal};
+use crate::tables;
 
 /// A unit on its way: its worker, run and number, the xid it is known by, how it commits.
 #[derive(Clone, Copy, Debug)]
@@ -226,64 +223,9 @@ impl Pool {
 }
 
 pub(crate) fn table() -> Arc<Table> {
-    let column = |name: &str, key| Published {
-        name: name.to_owned(),
-        type_name: "pg_catalog.int4".to_owned(),
-        type_modifier: -1,
-        key,
-        carrier: Carrier::Int4,
-    };
-    Arc::new(Table {
-        schema: "public".to_owned(),
-        name: "account".to_owned(),
-        identity: Identity::Default,
-        columns: vec![column("id", true), column("amount", false)],
-    })
+    tables::table("account", &["id", "amount"])
 }
 
 pub(crate) fn relation() -> Relation {
-    let column = |name: &str| Column {
-        name: name.to_owned(),
-        type_oid: 23,
-        type_sql: "integer".to_owned(),
-        not_null: true,
-        has_default: false,
-        generated: false,
-        identity: IdentityColumn::No,
-        bytea: false,
-        operand_sql: None,
-        equality: Some(Operator::builtin("=")),
-    };
-    let integer = || KeyType::builtin(23, "integer");
-    let index = KeyIndex {
-        oid: 2,
-        name: "account_pkey".into(),
-        columns: vec![KeyColumn {
-            source: KeySource::Column(0),
-            key_type: integer(),
-        }],
-        nulls_distinct: true,
-        partial: false,
-        exclusion: false,
-    };
-    Relation {
-        oid: 1,
-        schema: "public".to_owned(),
-        name: "account".to_owned(),
-        kind: RelationKind::Table,
-        columns: vec![column("id"), column("amount")],
-        primary_key: Some(UniqueIndex {
-            columns: vec![IndexColumn {
-                column: 0,
-                equality: Operator::builtin("="),
-            }],
-        }),
-        replica_identity: None,
-        insert_trigger: false,
-        keys: Keys {
-            columns: vec![integer(), integer()],
-            indexes: vec![index],
-            ..Keys::default()
-        },
-    }
+    tables::relation("account", &["id", "amount"], &[("account_pkey", 0)])
 }

@@ -9,19 +9,17 @@ use walbraid_apply::conflict::Dependence;
 use walbraid_apply::engine::Config;
 use walbraid_apply::event::Event;
 use walbraid_apply::footprint::old_row;
-use walbraid_apply::keys::{KeyColumn, KeyIndex, KeySource, KeyType, Keys};
 use walbraid_apply::mapping::Mapped;
 use walbraid_apply::pace::Workers;
-use walbraid_apply::relation::{
-    Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
-};
+use walbraid_apply::relation::Relation;
 use walbraid_apply::resolver::{Cost, OldRow, query};
 use walbraid_schemas::row::{self, Value};
-use walbraid_schemas::table::{Carrier, Column as Published};
-use walbraid_schemas::{Change, Identity, OldKind, OldTuple, Table};
+use walbraid_schemas::table::Carrier;
+use walbraid_schemas::{Change, OldKind, OldTuple, Table};
 
 use crate::lane::config;
 use crate::pool::{Done, Pool};
+use crate::tables;
 
 const NOTHING: [&str; 0] = [];
 
@@ -33,66 +31,14 @@ fn are(done: &Done, expected: &[&str]) {
     assert_eq!(done, expected);
 }
 
+const COLUMNS: [&str; 2] = ["id", "email"];
+
 fn table() -> Arc<Table> {
-    let column = |name: &str, key| Published {
-        name: name.to_owned(),
-        type_name: "pg_catalog.int4".to_owned(),
-        type_modifier: -1,
-        key,
-        carrier: Carrier::Int4,
-    };
-    Arc::new(Table {
-        schema: "public".to_owned(),
-        name: "users".to_owned(),
-        identity: Identity::Default,
-        columns: vec![column("id", true), column("email", false)],
-    })
+    tables::table("users", &COLUMNS)
 }
 
 fn relation() -> Relation {
-    let column = |name: &str| Column {
-        name: name.to_owned(),
-        type_oid: 23,
-        type_sql: "integer".to_owned(),
-        not_null: true,
-        has_default: false,
-        generated: false,
-        identity: IdentityColumn::No,
-        bytea: false,
-        operand_sql: None,
-        equality: Some(Operator::builtin("=")),
-    };
-    let index = |oid, place| KeyIndex {
-        oid,
-        name: format!("index_{oid}").into(),
-        columns: vec![KeyColumn {
-            source: KeySource::Column(place),
-            key_type: KeyType::builtin(23, "int4"),
-        }],
-        nulls_distinct: true,
-        partial: false,
-        exclusion: false,
-    };
-    let equality = Operator::builtin("=");
-    let key = IndexColumn {
-        column: 0,
-        equality,
-    };
-    Relation {
-        oid: 1,
-        schema: "public".to_owned(),
-        name: "users".to_owned(),
-        kind: RelationKind::Table,
-        columns: vec![column("id"), column("email")],
-        primary_key: Some(UniqueIndex { columns: vec![key] }),
-        replica_identity: None,
-        insert_trigger: false,
-        keys: Keys {
-            columns: vec![KeyType::builtin(23, "int4"), KeyType::builtin(23, "int4")],
-            indexes: vec![index(2, 0), index(3, 1)],
-            ..Keys::default()
-        },
-    }
+    tables::relation("users", &COLUMNS, &[("index_2", 0), ("index_3", 1)])
 }
 
 fn tuple(id: i64, email: Value<'_>) -> Bytes {
