@@ -66,20 +66,7 @@ impl LaneOrigins {
 
     /// Makes the anchor; inside the transaction that writes the stream's row.
     pub async fn create_anchor(&self, client: &Client) -> Result<(), Failure> {
-        self.create(client, &self.anchor()).await
-    }
-
-    /// Makes a worker's origin when it is not there.
-    pub async fn ensure_worker(&self, client: &Client, worker: u32) -> Result<String, Failure> {
-        let name = self.worker(worker);
-        self.create(client, &name).await?;
-        Ok(name)
-    }
-
-    async fn create(&self, client: &Client, name: &str) -> Result<(), Failure> {
-        let sql = "SELECT pg_catalog.pg_replication_origin_create($1) \
-                   WHERE pg_catalog.pg_replication_origin_oid($1) IS NULL";
-        client.query_opt(sql, &[&name]).await?;
+        client.batch_execute(&create_sql(&self.anchor())).await?;
         Ok(())
     }
 
@@ -117,6 +104,15 @@ impl LaneOrigins {
              anew and run teardown and setup.",
         )
     }
+}
+
+/// Makes the origin of that name when it is not there.
+pub(crate) fn create_sql(name: &str) -> String {
+    let name = name.replace('\'', "''");
+    format!(
+        "SELECT pg_catalog.pg_replication_origin_create('{name}') \
+         WHERE pg_catalog.pg_replication_origin_oid('{name}') IS NULL"
+    )
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use walbraid_wire::{
 };
 
 use crate::fence::{Ownership, owned_sql, share_sql};
+use crate::origin::create_sql;
 use crate::policy::Failure;
 
 /// Text settings of every session that handles values.
@@ -121,12 +122,8 @@ impl Session {
             let _ = connection.close().await;
             return Err(Failure::Fenced);
         }
+        connection.simple_query(&create_sql(origin)).await?;
         let origin = origin.replace('\'', "''");
-        let create_origin = format!(
-            "SELECT pg_catalog.pg_replication_origin_create('{origin}') \
-             WHERE pg_catalog.pg_replication_origin_oid('{origin}') IS NULL"
-        );
-        connection.simple_query(&create_origin).await?;
         let take_origin =
             format!("SELECT pg_catalog.pg_replication_origin_session_setup('{origin}')");
         take(&mut connection, &take_origin).await?;
