@@ -15,6 +15,9 @@ use walbraid_tests::topic::Topic;
 use crate::summary::Samples;
 
 const LAST: Duration = Duration::from_secs(5);
+/// Records of the first seconds are not counted: they wait for the topic's leader, as those of the
+/// pipeline's warm-up wait for the registry.
+const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Records under way.
 pub(crate) struct Canary {
@@ -54,7 +57,7 @@ impl Canary {
         }
     }
 
-    /// Ends it: the milliseconds that each record took.
+    /// Ends it: the milliseconds that each record behind the warm-up took.
     pub(crate) async fn finish(self) -> Samples {
         self.stopping.store(true, Ordering::Relaxed);
         self.writer.await.unwrap();
@@ -113,7 +116,9 @@ fn read(consumer: &BaseConsumer, began: Instant, stop: &AtomicBool) -> Samples {
         };
         let bytes = message.payload().and_then(|value| value.try_into().ok());
         let written = Duration::from_micros(u64::from_be_bytes(bytes.unwrap()));
-        samples.push((began.elapsed().saturating_sub(written)).as_secs_f64() * 1000.0);
+        if written >= WARM_UP {
+            samples.push((began.elapsed().saturating_sub(written)).as_secs_f64() * 1000.0);
+        }
     }
     samples
 }
