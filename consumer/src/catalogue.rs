@@ -12,11 +12,12 @@
 mod fingerprint;
 mod keys;
 mod keys_sql;
+mod session;
 
 use std::collections::HashMap;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Oid;
-use tokio_postgres::{Client, Row};
 use walbraid_apply::keys::Keys;
 use walbraid_apply::relation::{
     Column, IdentityColumn, IndexColumn, Operator, Relation, RelationKind, UniqueIndex,
@@ -25,36 +26,42 @@ use walbraid_apply::relation::{
 use crate::policy::Failure;
 
 pub use fingerprint::fingerprints;
+pub use session::Session;
 
 /// The oid of bytea.
 const BYTEA_OID: Oid = 17;
 
 /// Reads a table and what its conflict keys rest on; `None` when there is no relation of that name.
 pub async fn read_with_keys(
-    client: &Client,
+    session: &Session,
     schema: &str,
     name: &str,
 ) -> Result<Option<Relation>, Failure> {
-    let Some(mut relation) = read(client, schema, name).await? else {
+    let Some(mut relation) = read(session, schema, name).await? else {
         return Ok(None);
     };
-    relation.keys = keys::read(client, relation.oid, &relation.columns).await?;
+    relation.keys = keys::read(session, relation.oid, &relation.columns).await?;
     Ok(Some(relation))
 }
 
 /// Reads a table without its conflict keys, which nobody needs where one worker applies; `None`
 /// when there is no relation of that name.
-pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Relation>, Failure> {
-    let Some(class) = client.query_opt(CLASS, &[&schema, &name]).await? else {
+pub async fn read(
+    session: &Session,
+    schema: &str,
+    name: &str,
+) -> Result<Option<Relation>, Failure> {
+    let found = session.query(CLASS, &[&schema, &name]).await?;
+    let Some(class) = found.first() else {
         return Ok(None);
     };
     let oid: Oid = class.try_get(0)?;
-    let kind = match char_of(&class, 1)? {
+    let kind = match char_of(class, 1)? {
         'r' => RelationKind::Table,
         'p' => RelationKind::Partitioned,
         other => RelationKind::Other(other),
     };
-    let rows = client.query(COLUMNS, &[&oid]).await?;
+    let rows = session.query(COLUMNS, &[&oid]).await?;
     let mut columns = Vec::with_capacity(rows.len());
     let mut numbers = HashMap::with_capacity(rows.len());
     for row in &rows {
@@ -63,7 +70,7 @@ pub async fn read(client: &Client, schema: &str, name: &str) -> Result<Option<Re
     }
     let mut primary_key = None;
     let mut replica_identity = None;
-    for row in client.query(INDEXES, &[&oid]).await? {
+    for row in session.query(INDEXES, &[&oid]).await? {
         let Some(index) = index(&row, &numbers)? else {
             continue;
         };
@@ -166,32 +173,35 @@ WITH RECURSIVE attribute AS (
         SELECT r.rngsubtype FROM pg_catalog.pg_range r
         WHERE r.rngtypid = t.oid OR r.rngmultitypid = t.oid
     ) below
+), class AS MATERIALIZED (
+    SELECT c.oid, m.amname, c.opcintype, i.typispreferred, o.oprname, n.nspname
+    FROM pg_catalog.pg_opclass c
+    JOIN pg_catalog.pg_am m ON m.oid = c.opcmethod AND m.amname IN ('btree', 'hash')
+    JOIN pg_catalog.pg_type i ON i.oid = c.opcintype
+    JOIN pg_catalog.pg_amop x ON x.amopfamily = c.opcfamily
+        AND x.amoplefttype = c.opcintype AND x.amoprighttype = c.opcintype
+        AND x.amopstrategy = CASE m.amname WHEN 'btree' THEN 3 ELSE 1 END
+    JOIN pg_catalog.pg_operator o ON o.oid = x.amopopr
+    JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+    WHERE c.opcdefault
 ), leaf AS (
     SELECT p.root, p.type, p.domains_only, op.oprname, op.nspname
     FROM part p
     JOIN pg_catalog.pg_type t ON t.oid = p.type AND t.typtype <> 'd'
     LEFT JOIN LATERAL (
-        SELECT o.oprname, n.nspname
-        FROM pg_catalog.pg_opclass c
-        JOIN pg_catalog.pg_am m ON m.oid = c.opcmethod AND m.amname IN ('btree', 'hash')
-        JOIN pg_catalog.pg_type i ON i.oid = c.opcintype
-        JOIN pg_catalog.pg_amop x ON x.amopfamily = c.opcfamily
-            AND x.amoplefttype = c.opcintype AND x.amoprighttype = c.opcintype
-            AND x.amopstrategy = CASE m.amname WHEN 'btree' THEN 3 ELSE 1 END
-        JOIN pg_catalog.pg_operator o ON o.oid = x.amopopr
-        JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
-        WHERE c.opcdefault AND (
-            c.opcintype = t.oid
-            OR (i.oid = 'pg_catalog.anyenum'::regtype AND t.typtype = 'e')
-            OR (i.oid = 'pg_catalog.anyrange'::regtype AND t.typtype = 'r')
-            OR (i.oid = 'pg_catalog.anymultirange'::regtype AND t.typtype = 'm')
-            OR (i.oid = 'pg_catalog.record'::regtype AND t.typtype = 'c')
-            OR (i.oid = 'pg_catalog.anyarray'::regtype
+        SELECT c.oprname, c.nspname
+        FROM class c
+        WHERE c.opcintype = t.oid
+            OR (c.opcintype = 'pg_catalog.anyenum'::regtype AND t.typtype = 'e')
+            OR (c.opcintype = 'pg_catalog.anyrange'::regtype AND t.typtype = 'r')
+            OR (c.opcintype = 'pg_catalog.anymultirange'::regtype AND t.typtype = 'm')
+            OR (c.opcintype = 'pg_catalog.record'::regtype AND t.typtype = 'c')
+            OR (c.opcintype = 'pg_catalog.anyarray'::regtype
                 AND t.typcategory = 'A' AND t.typelem <> 0)
             OR EXISTS (SELECT FROM pg_catalog.pg_cast k
                        WHERE k.castsource = t.oid AND k.casttarget = c.opcintype
-                         AND k.castmethod = 'b' AND k.castcontext = 'i'))
-        ORDER BY m.amname, c.opcintype <> t.oid, NOT i.typispreferred, c.oid
+                         AND k.castmethod = 'b' AND k.castcontext = 'i')
+        ORDER BY c.amname, c.opcintype <> t.oid, NOT c.typispreferred, c.oid
         LIMIT 1
     ) op ON true
 ), equality AS (

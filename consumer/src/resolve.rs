@@ -25,7 +25,7 @@ use walbraid_schemas::envelope::{self, Body, TableRef};
 use walbraid_schemas::frame;
 use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_schemas::table::Table;
-use walbraid_wire::{ConnectOptions, Sql};
+use walbraid_wire::ConnectOptions;
 
 use crate::catalogue;
 use crate::config::{Apply, Subscriber};
@@ -65,7 +65,7 @@ pub(crate) struct Resolver {
     application_name: String,
     /// How long the subscriber may leave a question without an answer.
     answer_limit: Option<Duration>,
-    session: Option<Sql>,
+    session: Option<catalogue::Session>,
     topic: String,
     metrics: LaneMetrics,
     /// What is waited for.
@@ -286,7 +286,7 @@ impl Resolver {
     async fn read(&mut self, table: &Table) -> Result<Option<Read>, Failure> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => flusher::open(&self.options, &self.application_name).await?,
+            None => self.open().await?,
         };
         let read = match self.keys.wanted {
             true => self.read_watched(&session, table).await?,
@@ -302,9 +302,18 @@ impl Resolver {
         Ok(read)
     }
 
+    async fn open(&self) -> Result<catalogue::Session, Failure> {
+        let sql = flusher::open(&self.options, &self.application_name).await?;
+        catalogue::Session::new(sql).await
+    }
+
     /// Reads a relation that is watched from here on. One snapshot for all of it: what changes
     /// behind it is seen by the next look.
-    async fn read_watched(&self, session: &Sql, table: &Table) -> Result<Option<Read>, Failure> {
+    async fn read_watched(
+        &self,
+        session: &catalogue::Session,
+        table: &Table,
+    ) -> Result<Option<Read>, Failure> {
         session
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .await?;
@@ -334,7 +343,7 @@ impl Resolver {
         let answer = async {
             let session = match session {
                 Some(session) => session,
-                None => flusher::open(&self.options, &self.application_name).await?,
+                None => self.open().await?,
             };
             let seen = catalogue::fingerprints(&session, &watched).await?;
             Ok((session, seen))

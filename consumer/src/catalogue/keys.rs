@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Oid;
-use tokio_postgres::{Client, Row};
 use walbraid_apply::keys::{
     Call, Firing, ForeignKey, KeyColumn, KeyIndex, KeySource, KeyType, Keys, Reference, Root,
     TypeForm,
@@ -19,16 +19,17 @@ use walbraid_apply::keys::{
 use walbraid_apply::relation::Column;
 
 use super::keys_sql as sql;
+use super::session::Session;
 use crate::policy::Failure;
 
 /// Reads what conflict keys of the relation rest on; `columns` are its columns.
-pub(super) async fn read(client: &Client, oid: Oid, columns: &[Column]) -> Result<Keys, Failure> {
+pub(super) async fn read(session: &Session, oid: Oid, columns: &[Column]) -> Result<Keys, Failure> {
     let place = |name: &str| columns.iter().position(|column| column.name == name);
-    let root = client.query_one(sql::ROOT, &[&oid]).await?;
+    let root = session.query_one(sql::ROOT, &[&oid]).await?;
     let row_security = root.try_get("row_security")?;
     let root = root_of(&root)?;
     let mut types: HashMap<String, KeyType> = HashMap::with_capacity(columns.len());
-    for row in client.query(sql::TYPES, &[&oid]).await? {
+    for row in session.query(sql::TYPES, &[&oid]).await? {
         types.insert(row.try_get("attname")?, key_type(&row)?);
     }
     let own: Option<Vec<KeyType>> = columns
@@ -41,26 +42,26 @@ pub(super) async fn read(client: &Client, oid: Oid, columns: &[Column]) -> Resul
         row_security,
         ..Keys::default()
     };
-    for row in client.query(sql::INDEXES, &[&oid]).await? {
+    for row in session.query(sql::INDEXES, &[&oid]).await? {
         index_column(&row, &mut keys.indexes, place)?;
     }
-    for row in client.query(sql::FOREIGN_KEYS, &[&oid]).await? {
+    for row in session.query(sql::FOREIGN_KEYS, &[&oid]).await? {
         foreign_key_column(&row, &mut keys.foreign_keys, place)?;
     }
-    for row in client.query(sql::REFERENCED, &[&oid]).await? {
+    for row in session.query(sql::REFERENCED, &[&oid]).await? {
         keys.referenced.push(Reference {
             name: text(&row, "conname")?,
             index: row.try_get("index")?,
             cascades: roots(&row)?,
         });
     }
-    for row in client.query(sql::TRUNCATES, &[&oid]).await? {
+    for row in session.query(sql::TRUNCATES, &[&oid]).await? {
         keys.truncates.push(root_of(&row)?);
     }
-    for row in client.query(sql::FIRES, &[&oid]).await? {
+    for row in session.query(sql::FIRES, &[&oid]).await? {
         keys.fires.push(firing(&row)?);
     }
-    for row in client.query(sql::CALLS, &[&oid]).await? {
+    for row in session.query(sql::CALLS, &[&oid]).await? {
         let default_of: Option<&str> = row.try_get("default_of")?;
         keys.calls.push(Call {
             function: text(&row, "function")?,

@@ -312,13 +312,15 @@ ORDER BY c.oid"
 pub(super) const TRUNCATES: &str = concat!(
     "WITH RECURSIVE ",
     fold!(),
-    ", reach (root) AS (
+    ", edge (parent, child) AS MATERIALIZED (
+    SELECT DISTINCT parent.root, child.root FROM pg_catalog.pg_constraint c
+    JOIN fold parent ON parent.oid = c.confrelid
+    JOIN fold child ON child.oid = c.conrelid
+    WHERE c.contype = 'f'
+), reach (root) AS (
     SELECT root FROM fold WHERE oid = $1
     UNION
-    SELECT child.root FROM reach
-    JOIN fold parent ON parent.root = reach.root
-    JOIN pg_catalog.pg_constraint c ON c.confrelid = parent.oid AND c.contype = 'f'
-    JOIN fold child ON child.oid = c.conrelid
+    SELECT edge.child FROM reach JOIN edge ON edge.parent = reach.root
 )
 SELECT r.oid AS root, n.nspname || '.' || r.relname AS root_name
 FROM reach

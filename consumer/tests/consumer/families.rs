@@ -3,7 +3,7 @@
 
 use walbraid_apply::keys::{KeyIndex, KeySource, Keys};
 use walbraid_apply::relation::Relation;
-use walbraid_consumer::catalogue;
+use walbraid_consumer::catalogue::{self, Session};
 use walbraid_wire::Sql;
 
 use crate::bed::{connect, variable, with_database};
@@ -11,7 +11,7 @@ use crate::bed::{connect, variable, with_database};
 /// A database of its own on the subscriber, and the session that reads the catalogue.
 struct Place {
     sql: Sql,
-    reader: Sql,
+    reader: Session,
     database: String,
 }
 
@@ -31,7 +31,7 @@ impl Place {
         sql.batch_execute(objects).await.unwrap();
         Self {
             sql,
-            reader,
+            reader: Session::new(reader).await.unwrap(),
             database,
         }
     }

@@ -31,7 +31,7 @@ struct Servers {
     publisher: Sql,
     subscriber: Sql,
     /// As the consumer's own session reads the catalogue.
-    reader: Sql,
+    reader: catalogue::Session,
     database: String,
 }
 
@@ -58,7 +58,7 @@ impl Servers {
         Self {
             publisher,
             subscriber,
-            reader,
+            reader: catalogue::Session::new(reader).await.unwrap(),
             database,
         }
     }

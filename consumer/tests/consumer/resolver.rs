@@ -299,7 +299,8 @@ async fn old_values_are_found_in_partitions_by_keys_of_any_type() {
             "v text",
         ],
     );
-    let relation = catalogue::read_with_keys(&bed.sql, "public", "parted")
+    let reader = catalogue::Session::new(connect(&bed.url).await).await;
+    let relation = catalogue::read_with_keys(&reader.unwrap(), "public", "parted")
         .await
         .unwrap();
     let mapped = Mapped::new(Arc::new(published), relation.map(Arc::new)).unwrap();
