@@ -16,6 +16,7 @@ use walbraid_apply::event::Event;
 use walbraid_apply::mapping::Mapped;
 use walbraid_apply::resolver::ReadId;
 use walbraid_apply::scheduler::WorkerId;
+use walbraid_schemas::notice::StopKind;
 use walbraid_wire::ConnectOptions;
 
 use crate::fence::Ownership;
@@ -166,7 +167,10 @@ impl Pool {
         self.joining = None;
         match opened {
             Ok(session) => Ok(self.add(session?)),
-            Err(_) => std::future::pending().await,
+            Err(error) => {
+                let message = format!("the task that opens a worker's session failed: {error}");
+                Err(Failure::definite(StopKind::Internal, message))
+            }
         }
     }
 

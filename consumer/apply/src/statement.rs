@@ -460,15 +460,22 @@ pub(crate) fn equal(
 
 /// Exactly one of the rows that are equal in all compared columns, NULLs alike; the one whose text
 /// is the same too comes first.
+///
+/// What the row must equal is said again beside its `ctid`: a statement that had to wait for
+/// whoever changed the row goes on with the row as it is then, and looks at the other conditions
+/// again, but in older releases not at the `ctid` (`TidRecheck`, nodeTidscan.c; 18.1 does).
 fn one_row(mapped: &Mapped, columns: &[LookupColumn], parameters: &[String]) -> String {
     let relation = mapped.relation();
-    let same = conjunction(columns, parameters, |column, parameter| {
-        let equality = column.equality.as_ref();
-        let column = &relation.columns[column.column];
-        let operand = format!("s.{}", quote::identifier(&column.name));
-        let equal = equal(column, &operand, parameter, equality);
-        format!("({equal} OR ({operand} {NULL} AND {parameter} {NULL}))")
-    });
+    let same = |row: &str| match columns {
+        [] => "true".to_owned(),
+        _ => conjunction(columns, parameters, |column, parameter| {
+            let equality = column.equality.as_ref();
+            let column = &relation.columns[column.column];
+            let operand = format!("{row}.{}", quote::identifier(&column.name));
+            let equal = equal(column, &operand, parameter, equality);
+            format!("({equal} OR ({operand} {NULL} AND {parameter} {NULL}))")
+        }),
+    };
     let texts = conjunction(columns, parameters, |column, parameter| {
         let column = &relation.columns[column.column];
         let operand = format!("s.{}", quote::identifier(&column.name));
@@ -479,25 +486,22 @@ fn one_row(mapped: &Mapped, columns: &[LookupColumn], parameters: &[String]) -> 
         )
     });
     let target = relation.target_sql();
-    let (same, order) = if columns.is_empty() {
-        ("true".to_owned(), String::new())
-    } else {
-        (same, format!("({texts}) DESC, "))
+    let order = match columns {
+        [] => String::new(),
+        _ => format!("({texts}) DESC, "),
     };
+    let (found, still) = (same("s"), same("t"));
     let row = |what: &str| {
         format!(
-            "(SELECT s.{what} FROM {target} AS s WHERE {same} \
+            "(SELECT s.{what} FROM {target} AS s WHERE {found} \
              ORDER BY {order}s.tableoid, s.ctid LIMIT 1)"
         )
     };
-    match relation.kind {
+    let partition = match relation.kind {
         crate::relation::RelationKind::Partitioned => {
-            format!(
-                "t.ctid = {} AND t.tableoid = {}",
-                row("ctid"),
-                row("tableoid")
-            )
+            format!(" AND t.tableoid = {}", row("tableoid"))
         }
-        _ => format!("t.ctid = {}", row("ctid")),
-    }
+        _ => String::new(),
+    };
+    format!("t.ctid = {}{partition} AND {still}", row("ctid"))
 }

@@ -184,7 +184,10 @@ fn full_identity_without_a_key_takes_exactly_one_row() {
          AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2{text} OR (s.\"j\" {null} AND $2 {null})) \
          ORDER BY ((s.\"a\"{text} OPERATOR(pg_catalog.=) $1::int4{text} OR s.\"a\" {null}) \
          AND (s.\"j\"{text} OPERATOR(pg_catalog.=) $2::json{text} OR s.\"j\" {null})) DESC, \
-         s.tableoid, s.ctid LIMIT 1) | 1, null"
+         s.tableoid, s.ctid LIMIT 1) \
+         AND (t.\"a\" = $1 OR (t.\"a\" {null} AND $1 {null})) \
+         AND (t.\"j\"{text} OPERATOR(pg_catalog.=) $2{text} OR (t.\"j\" {null} AND $2 {null})) \
+         | 1, null"
     );
     assert_eq!(sql, expected);
 }
@@ -197,7 +200,7 @@ fn of_rows_without_columns_any_one_is_taken() {
         sql,
         "DELETE FROM ONLY \"s\".\"t\" AS t WHERE t.ctid = \
          (SELECT s.ctid FROM ONLY \"s\".\"t\" AS s WHERE true \
-         ORDER BY s.tableoid, s.ctid LIMIT 1) | "
+         ORDER BY s.tableoid, s.ctid LIMIT 1) AND true | "
     );
 }
 

@@ -20,7 +20,7 @@ use super::Profile;
 use super::history::History;
 use super::oracle::Oracle;
 use super::reads::Reads;
-use super::schema::{HEAP, Lie, MAIL, STAMPED, Schema, TABLES};
+use super::schema::{Lie, MAIL, STAMPED, Schema, TABLES};
 use super::server::Server;
 use super::settings::{config, without_a_row};
 use super::subscriber::Subscriber;
@@ -517,9 +517,6 @@ impl Run {
         let only = |table: usize| wrong.iter().all(|one| *one == table);
         self.outcome.unsaved = Some(match self.lie {
             Some(Lie::SafeTrigger) if only(STAMPED) => "a trigger that reads another table",
-            Some(Lie::OtherTable) if only(HEAP) && !self.schema.rechecks_ctid => {
-                "a row without a key, on a server that does not look at it again"
-            }
             lie => panic!("tables {wrong:?} are wrong after {applied} transactions; {lie:?}"),
         });
     }

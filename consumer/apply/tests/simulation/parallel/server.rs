@@ -327,7 +327,9 @@ impl Server {
         let same = if spec.keyed {
             old.is_some_and(|old| is(true, &current, &old))
         } else {
-            row.version == version || !self.schema.rechecks_ctid
+            // What the row must equal is looked at again in any case.
+            let rechecked = row.version == version || !self.schema.rechecks_ctid;
+            rechecked && old.is_some_and(|old| is(false, &current, &old))
         };
         if !same {
             return gone;
