@@ -6,6 +6,10 @@
 //! pipeline has finished or rolled back what is in flight and released the lane, so that a healthy
 //! hand-over needs no fence. The wait is bounded: the fence is what makes it safe.
 //!
+//! librdkafka tells of a group that is out of reach, and not that it is back, unless the member had
+//! to join anew meanwhile; nor does it call back about offsets. So a group in trouble is asked, again
+//! and again, for an offset.
+//!
 //! Membership is static by default: a member that comes back under its name within the session
 //! time-out gets its lanes back without a rebalance. The name is the host's, and a number that a
 //! lock file keeps apart from other members on the same host and gives back after a crash.
@@ -13,8 +17,9 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::bindings::rd_kafka_resp_err_t as RespErr;
 use rdkafka::client::ClientContext;
@@ -35,6 +40,9 @@ const RELEASE_WAIT_MS: u64 = 60_000;
 /// How long one poll of the member's thread waits.
 const POLL_MS: u64 = 100;
 
+/// How often a group in trouble is asked, and how long.
+const ASK_MS: u64 = 1_000;
+
 /// Members on one host that can be told apart by number.
 const MEMBERS_PER_HOST_MAX: u32 = 64;
 
@@ -52,7 +60,7 @@ pub enum Membership {
         /// To be dropped when the lanes are released.
         released: std_mpsc::SyncSender<()>,
     },
-    /// The group took an offset: Kafka answers.
+    /// The group, which was in trouble, answers.
     Answered,
     /// The member cannot go on, or Kafka is out of reach.
     Trouble(KafkaError),
@@ -87,7 +95,10 @@ impl Group {
             "joining group {}",
             clients.group_id
         );
-        let context = MemberContext { events };
+        let context = MemberContext {
+            events,
+            in_trouble: AtomicBool::new(false),
+        };
         let consumer: BaseConsumer<MemberContext> = clients
             .member(instance.as_deref())
             .create_with_context(context)?;
@@ -96,7 +107,8 @@ impl Group {
         let stop = CancellationToken::new();
         let poller = tokio::task::spawn_blocking({
             let (consumer, stop) = (Arc::clone(&consumer), stop.clone());
-            move || poll(&consumer, &stop)
+            let topic = topic.to_owned();
+            move || poll(&consumer, &topic, &stop)
         });
         let topic = topic.to_owned();
         let _place = place.map(|place| place.file);
@@ -184,11 +196,23 @@ pub fn is_given_up(error: &KafkaError) -> bool {
     )
 }
 
-fn poll(consumer: &BaseConsumer<MemberContext>, stop: &CancellationToken) {
+fn poll(consumer: &BaseConsumer<MemberContext>, topic: &str, stop: &CancellationToken) {
+    let context = consumer.context();
+    let pause = Duration::from_millis(ASK_MS);
+    let mut asked = Instant::now();
     while !stop.is_cancelled() {
         // A record can only have been fetched before the pause; it is not ours to read.
         if let Some(Err(error)) = consumer.poll(Duration::from_millis(POLL_MS)) {
-            let _ = consumer.context().events.send(Membership::Trouble(error));
+            context.trouble(error);
+        }
+        if context.in_trouble.load(Ordering::Relaxed) && asked.elapsed() >= pause {
+            let mut list = TopicPartitionList::new();
+            list.add_partition(topic, 0);
+            if consumer.committed_offsets(list, pause).is_ok() {
+                context.in_trouble.store(false, Ordering::Relaxed);
+                let _ = context.events.send(Membership::Answered);
+            }
+            asked = Instant::now();
         }
     }
 }
@@ -196,6 +220,7 @@ fn poll(consumer: &BaseConsumer<MemberContext>, stop: &CancellationToken) {
 /// Carries what librdkafka calls back to the pipeline.
 pub struct MemberContext {
     events: mpsc::UnboundedSender<Membership>,
+    in_trouble: AtomicBool,
 }
 
 impl ClientContext for MemberContext {
@@ -205,7 +230,7 @@ impl ClientContext for MemberContext {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, "librdkafka: {reason}");
-        let _ = self.events.send(Membership::Trouble(error));
+        self.trouble(error);
     }
 }
 
@@ -221,21 +246,17 @@ impl ConsumerContext for MemberContext {
             _ => self.revoked(consumer, list),
         };
         if let Err(error) = result {
-            let _ = self.events.send(Membership::Trouble(error));
-        }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        match result {
-            Ok(()) => {
-                let _ = self.events.send(Membership::Answered);
-            }
-            Err(error) => tracing::debug!(%error, "offset commit was refused"),
+            self.trouble(error);
         }
     }
 }
 
 impl MemberContext {
+    fn trouble(&self, error: KafkaError) {
+        self.in_trouble.store(true, Ordering::Relaxed);
+        let _ = self.events.send(Membership::Trouble(error));
+    }
+
     fn assigned(
         &self,
         consumer: &BaseConsumer<Self>,

@@ -32,6 +32,9 @@ use crate::{schema, topic};
 /// How long a member without a lane waits before it says that it is the stand-by.
 const STANDBY_MS: u64 = 3_000;
 
+/// How long after a trouble of the group the answer may come to what was sent in it.
+const FENCE_GRACE_MS: u64 = 10_000;
+
 /// Runs a consumer until `shutdown`, or until a person must act.
 pub async fn run(
     config: Config,
@@ -63,6 +66,7 @@ pub async fn run_with(
             group: Arc::new(group.map_err(Failure::into_stop)?),
             running: HashMap::new(),
             lost: false,
+            troubled_at: None,
             lives: 0,
             tasks: JoinSet::new(),
         };
@@ -222,6 +226,8 @@ struct Lanes<'a> {
     running: HashMap<i32, Running>,
     /// Whether lanes were lost, and none was given since.
     lost: bool,
+    /// When the group was last in trouble.
+    troubled_at: Option<Instant>,
     /// Lanes started so far.
     lives: u64,
     tasks: JoinSet<Ended>,
@@ -246,7 +252,7 @@ impl Lanes<'_> {
                     standby.tell(&self.config.stream);
                 }
                 Some(event) = events.recv() => {
-                    if self.is_fenced_by_itself(&event, trouble) {
+                    if self.is_fenced_by_itself(&event) {
                         return Ok(Left::Fenced);
                     }
                     self.member(event, trouble)?;
@@ -259,11 +265,12 @@ impl Lanes<'_> {
     /// Whether the member was fenced by nobody but itself. While the group is out of reach, its
     /// session runs out on this side; it joins anew without the id that it had, and what it sent
     /// with that id, or sends without one, is refused in favour of the member that the group still
-    /// knows. A fence without such a trouble is another's.
-    fn is_fenced_by_itself(&self, event: &Membership, trouble: &Retry) -> bool {
+    /// knows, soon after it is back. A fence without such a trouble is another's.
+    fn is_fenced_by_itself(&self, event: &Membership) -> bool {
         let fatal = KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::FencedInstanceId);
-        matches!(event, Membership::Trouble(error) if *error == fatal)
-            && (self.lost || trouble.reason().is_some())
+        let grace = Duration::from_millis(FENCE_GRACE_MS);
+        let is_fresh = self.troubled_at.is_some_and(|at| at.elapsed() < grace);
+        matches!(event, Membership::Trouble(error) if *error == fatal) && (self.lost || is_fresh)
     }
 
     fn member(&mut self, event: Membership, trouble: &mut Retry) -> Result<(), Stop> {
@@ -300,6 +307,7 @@ impl Lanes<'_> {
                 Failure::Transient(transient) => {
                     // librdkafka goes on by itself; only the log has to hear of it.
                     let _ = trouble.failed(&transient);
+                    self.troubled_at = Some(Instant::now());
                 }
                 other => return Err(other.into_stop()),
             },

@@ -29,7 +29,7 @@ pub(crate) const START: Lsn = Lsn(0x100_0000);
 pub(crate) type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Bed {
     pub(crate) name: String,

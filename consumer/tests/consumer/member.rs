@@ -1,8 +1,14 @@
 //! Several members of one group.
 
+use std::collections::BTreeMap;
+
+use rdkafka::mocking::MockCluster;
+use tokio::sync::mpsc;
+use walbraid_consumer::client::Clients;
+use walbraid_consumer::group::{Group, Membership};
 use walbraid_schemas::Value;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, PATIENCE};
 use crate::log::{insert, table};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,4 +73,34 @@ async fn a_revoked_lane_is_finished_before_it_is_given_away() {
     let newest = "SELECT max(end_lsn) FROM walbraid.progress";
     assert_eq!(bed.value(newest).await, bed.log.end_lsn().to_string());
     bed.done().await;
+}
+
+/// Its broker is back before its session runs out: it has not to join anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_hears_that_its_group_is_back() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("back", 1, 1).unwrap();
+    let property = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let clients = Clients {
+        properties: BTreeMap::from([
+            property("bootstrap.servers", &cluster.bootstrap_servers()),
+            property("session.timeout.ms", "45000"),
+        ]),
+        group_id: "back".to_owned(),
+        queue_bytes: 1 << 20,
+    };
+    let (tell, mut events) = mpsc::unbounded_channel();
+    let group = Group::join(&clients, "back", tell).unwrap();
+    let mut heard = async |what: &str, is_it: fn(&Membership) -> bool| {
+        let hear = async { while !is_it(&events.recv().await.unwrap()) {} };
+        let heard = tokio::time::timeout(PATIENCE, hear).await;
+        heard.unwrap_or_else(|_| panic!("not heard: {what}"));
+    };
+    heard("a lane", |event| matches!(event, Membership::Assigned(_))).await;
+    cluster.broker_down(1).unwrap();
+    heard("trouble", |event| matches!(event, Membership::Trouble(_))).await;
+    cluster.broker_up(1).unwrap();
+    heard("an answer", |event| matches!(event, Membership::Answered)).await;
+    drop(events);
+    group.leave().await;
 }

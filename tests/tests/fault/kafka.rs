@@ -147,6 +147,8 @@ async fn a_member_replaced_in_an_outage_joins_anew_and_one_replaced_without_stop
     pipeline.consumer().wait_for_log(trouble).await;
     bed.stack.start(Server::Kafka).await;
     let _other = bed.topic.join(&group, NAME).await;
+    let anew = "joins the consumer group anew";
+    pipeline.consumer().wait_for_log(anew).await;
     pipeline.consumer().recovers(GROUP, 1..=1).await;
     assert_eq!(pipeline.consumer().count_in_log("Timed out"), 0);
     publisher.run("INSERT INTO t VALUES (2)").await;
