@@ -14,6 +14,8 @@ mod identity;
 mod log;
 #[path = "scenario/names.rs"]
 mod names;
+#[path = "scenario/parallel.rs"]
+mod parallel;
 #[path = "scenario/pipeline.rs"]
 mod pipeline;
 #[path = "scenario/shape.rs"]
