@@ -198,13 +198,22 @@ fn sort(id: i32, error: &SRCError, waited: Duration) -> Failure {
         Some(cause) => format!("schema {id}: {}: {cause}", error.error),
         None => format!("schema {id}: {}", error.error),
     };
-    let unknown = || Failure::definite(StopKind::RegistryIncompatible, message.clone());
     match status(&error.error) {
-        Some(401 | 403) => Failure::definite(StopKind::RegistryUnreachable, message),
+        Some(401 | 403) => {
+            Failure::Definite(Stop::new(StopKind::RegistryUnreachable, message).hint(
+                "Check \"registry.username\" and \"registry.password\", and let that user read \
+                 schemas.",
+            ))
+        }
         Some(404) if waited < Duration::from_millis(UNKNOWN_WAIT_MS) => {
             Failure::transient(Cause::Registry, StopKind::RegistryUnreachable, message)
         }
-        Some(404 | 422) => unknown(),
+        Some(404 | 422) => {
+            Failure::Definite(Stop::new(StopKind::RegistryIncompatible, message).hint(
+                "Is \"registry.url\" the registry that the producer uses, with its path, such as \
+                 /apis/ccompat/v7? If so, restore the registry's data from before it was lost.",
+            ))
+        }
         _ => Failure::transient(Cause::Registry, StopKind::RegistryUnreachable, message),
     }
 }

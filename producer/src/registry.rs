@@ -22,6 +22,9 @@ use crate::config;
 use crate::metrics::Cause;
 use crate::policy::Failure;
 
+/// What helps where something else answers.
+const PATH_MISSING: &str = "Is a path missing in \"registry.url\", such as /apis/ccompat/v7?";
+
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
 /// The registry, as one topic uses it.
@@ -92,13 +95,13 @@ impl SchemaRegistry {
     pub(crate) async fn reach(&self) -> Result<(), Failure> {
         get_all_subjects(&self.settings)
             .await
-            .map_err(|error| failure(&error, ""))
+            .map_err(|error| failure(&error, Asked::Subjects))
             .map(|_| ())
     }
 
     /// Removes every subject of the topic, and returns their names.
     pub(crate) async fn remove_subjects(&self) -> Result<Vec<String>, Failure> {
-        let failed = |error: SRCError| failure(&error, "");
+        let failed = |error: SRCError| failure(&error, Asked::Subjects);
         let envelope = names::envelope_subject(&self.topic);
         let tables = format!("{}.", self.topic);
         let of_table = |subject: &str| {
@@ -141,7 +144,7 @@ impl SchemaRegistry {
         let supplied = SuppliedSchema::new(None, SchemaType::Avro, schema.to_owned());
         let registered = post_schema(&self.settings, subject.to_owned(), supplied)
             .await
-            .map_err(|error| failure(&error, subject))?;
+            .map_err(|error| failure(&error, Asked::Registration(subject)))?;
         i32::try_from(registered.id).map_err(|_| {
             let message = format!("schema registry gave out id {}", registered.id);
             Failure::Definite(Stop::new(StopKind::RegistryIncompatible, message))
@@ -151,7 +154,7 @@ impl SchemaRegistry {
     async fn read_back(&self, subject: &str, id: i32, table: &Table) -> Result<(), Failure> {
         let registered = get_schema_by_id(id.unsigned_abs(), &self.settings)
             .await
-            .map_err(|error| failure(&error, subject))?;
+            .map_err(|error| failure(&error, Asked::Schema(subject)))?;
         if Table::from_avro(&registered.schema).is_ok_and(|read| read == *table) {
             return Ok(());
         }
@@ -238,27 +241,62 @@ fn escaped(subject: &str) -> String {
         .collect()
 }
 
-fn failure(error: &SRCError, subject: &str) -> Failure {
+/// What the registry was asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked<'a> {
+    /// Its subjects: every registry has a list of them.
+    Subjects,
+    /// To take a schema under a subject: every registry has a place for that.
+    Registration(&'a str),
+    /// The schema that it took.
+    Schema(&'a str),
+}
+
+fn failure(error: &SRCError, asked: Asked<'_>) -> Failure {
     let cause = error.cause.as_deref().unwrap_or(&error.error);
-    let transient = |message: String| Failure::Transient {
-        cause: Cause::Registry,
-        stop: Stop::new(StopKind::RegistryUnreachable, message),
+    let transient = |message: String, hint: Option<&str>| {
+        let mut stop = Stop::new(StopKind::RegistryUnreachable, message);
+        stop.hint = hint.map(str::to_owned);
+        let cause = Cause::Registry;
+        Failure::Transient { cause, stop }
     };
     let definite = |kind, message: String, hint: &str| {
         let detail = format!("The registry says: {}.", cause.trim_end_matches('.'));
         Failure::Definite(Stop::new(kind, message).detail(detail).hint(hint))
     };
-    match status(error) {
-        None => transient(format!("schema registry cannot be reached: {cause}")),
-        Some(status) if status.is_server_error() || passing(status) => {
-            transient(format!("schema registry answers {status}"))
+    match (status(error), asked) {
+        (None, _) if error.retriable => transient(
+            format!("schema registry cannot be reached: {cause}"),
+            Some("Check the address in \"registry.url\", and that the registry runs there."),
+        ),
+        // A proxy that is being mended may answer in the registry's place.
+        (None, _) => transient(
+            format!("schema registry answers what is not of its interface: {cause}"),
+            Some(PATH_MISSING),
+        ),
+        (Some(status), _) if status.is_server_error() || passing(status) => {
+            transient(format!("schema registry answers {status}"), None)
         }
-        Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => definite(
+        (Some(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)), _) => definite(
             StopKind::RegistryUnreachable,
             format!("schema registry answers {status}"),
-            "Let the registry's user read and register schemas of the topic's subjects.",
+            "Check \"registry.username\" and \"registry.password\", and let that user read and \
+             register schemas of the topic's subjects.",
         ),
-        Some(status) => definite(
+        (
+            Some(status @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)),
+            Asked::Subjects | Asked::Registration(_),
+        ) => definite(
+            StopKind::RegistryUnreachable,
+            format!("no schema registry at the address of \"registry.url\": it answers {status}"),
+            PATH_MISSING,
+        ),
+        (Some(status), Asked::Subjects) => definite(
+            StopKind::RegistryUnreachable,
+            format!("schema registry refuses to list its subjects: {status}"),
+            "The registry must have Confluent's interface.",
+        ),
+        (Some(status), Asked::Registration(subject) | Asked::Schema(subject)) => definite(
             StopKind::RegistryIncompatible,
             format!("schema registry refuses subject \"{subject}\": {status}"),
             match status {
@@ -283,8 +321,11 @@ fn status(error: &SRCError) -> Option<StatusCode> {
 mod tests {
     use super::*;
 
-    fn check(status: Option<&str>, expected: Result<(), StopKind>) {
+    use crate::policy;
+
+    fn answer(status: Option<&str>, asked: Asked<'_>) -> Failure {
         let error = match status {
+            Some("") => SRCError::new("could not parse to list of subjects", None, false),
             Some(status) => SRCError::new(
                 &format!("HTTP request to schema registry failed with status {status}"),
                 None,
@@ -292,16 +333,19 @@ mod tests {
             ),
             None => SRCError::new("http call to schema registry failed", None, true),
         };
-        let found = match failure(&error, "t.public.a") {
-            Failure::Transient { .. } => Ok(()),
-            Failure::Definite(stop) => Err(stop.kind),
-            Failure::Shutdown => panic!("{error:?}"),
-        };
-        assert_eq!(found, expected, "{status:?}");
+        failure(&error, asked)
     }
 
     #[test]
     fn what_passes_is_tried_again_and_what_is_refused_stops() {
+        let check = |status, expected: Result<(), StopKind>| {
+            let found = match answer(status, Asked::Registration("t.public.a")) {
+                Failure::Transient { .. } => Ok(()),
+                Failure::Definite(stop) => Err(stop.kind),
+                Failure::Shutdown => panic!("{status:?}"),
+            };
+            assert_eq!(found, expected, "{status:?}");
+        };
         check(None, Ok(()));
         check(Some("500 Internal Server Error"), Ok(()));
         check(Some("503 Service Unavailable"), Ok(()));
@@ -312,6 +356,38 @@ mod tests {
             Err(StopKind::RegistryIncompatible),
         );
         check(Some("401 Unauthorized"), Err(StopKind::RegistryUnreachable));
+        check(Some("404 Not Found"), Err(StopKind::RegistryUnreachable));
+    }
+
+    #[test]
+    fn what_is_no_registry_is_asked_for_its_path() {
+        let check = |status, asked, kind, words: Option<&str>| {
+            let stop = policy::once(answer(status, asked));
+            let hint = stop.hint.as_deref().unwrap_or_default();
+            assert_eq!(stop.kind, kind, "{stop}");
+            match words {
+                Some(words) => assert!(hint.contains(words), "{stop}"),
+                None => assert!(!hint.contains("path"), "{stop}"),
+            }
+        };
+        let (away, subject) = (StopKind::RegistryUnreachable, "t.public.a");
+        let lost = StopKind::RegistryIncompatible;
+        check(
+            Some("404 Not Found"),
+            Asked::Subjects,
+            away,
+            Some("/apis/ccompat/v7"),
+        );
+        check(Some(""), Asked::Subjects, away, Some("/apis/ccompat/v7"));
+        check(
+            Some("405 Not Allowed"),
+            Asked::Registration(subject),
+            away,
+            Some("path"),
+        );
+        check(Some("404 Not Found"), Asked::Schema(subject), lost, None);
+        check(None, Asked::Subjects, away, Some("\"registry.url\""));
+        check(Some("503 Service Unavailable"), Asked::Subjects, away, None);
     }
 
     #[test]
