@@ -20,6 +20,9 @@ use crate::session::{self, OrStop};
 use crate::setup;
 use subscriber::SetUp;
 
+/// What is said of Kafka itself, whatever the topic.
+const KAFKA: &str = "kafka: connection";
+
 /// Checks everything and prints what was found.
 pub(crate) async fn run(config: &Config, json: bool) -> Result<ExitCode, Stop> {
     let producer = walbraid_producer::check::check(&config.producer).await;
@@ -30,6 +33,8 @@ pub(crate) async fn run(config: &Config, json: bool) -> Result<ExitCode, Stop> {
             Some(lost) => replace(&mut findings, lost),
             None => findings.extend(standing(config).await),
         },
+        // The slot and the topic that are named are not the stream's.
+        SetUp::Otherwise => findings.retain(|finding| !is_of_names(&finding.subject)),
         SetUp::Begun => findings.iter_mut().for_each(made_by_setup),
         SetUp::No => {
             findings.iter_mut().for_each(made_by_setup);
@@ -105,6 +110,11 @@ async fn foreign_slot(config: &Config) -> Option<Finding> {
         .map(|_| Finding::error("publisher: slot", setup::unannounced(name)))
 }
 
+/// Whether a finding is about the slot or the topic that the configuration names.
+fn is_of_names(subject: &str) -> bool {
+    subject == "publisher: slot" || subject.starts_with("kafka: ") && subject != KAFKA
+}
+
 /// In the place of what was found before.
 fn replace(findings: &mut Vec<Finding>, better: Finding) {
     findings.retain(|finding| finding.subject != better.subject);
@@ -131,7 +141,7 @@ fn report(findings: &[Finding], set_up: SetUp, json: bool) {
     let warnings = count(|standing| matches!(standing, Standing::Warning { .. }));
     if json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
-        let set_up = set_up == SetUp::Yes;
+        let set_up = matches!(set_up, SetUp::Yes | SetUp::Otherwise);
         print_json(&json!({
             "errors": errors, "warnings": warnings, "set_up": set_up, "findings": findings,
         }));

@@ -130,11 +130,12 @@ async fn look(config: &Config) -> Result<Known, Failure> {
     let stream = stream::require(&sql, &config.stream).await?;
     let lanes = stream::lanes(&sql, &config.stream).await?;
     let database_oid = stream::database_oid(&sql).await?;
-    if stream.topic != config.kafka.topic {
-        return Err(Failure::Definite(another_topic(
-            &stream,
-            &config.kafka.topic,
-        )));
+    let configured = Stream {
+        topic: config.kafka.topic.clone(),
+        ..stream.clone()
+    };
+    if let Some(stop) = stream.other_than(&configured) {
+        return Err(Failure::Definite(stop));
     }
     let reader = Reader::open(&clients(config), &stream.topic, 0)?;
     let partitions = reader.partitions().await;
@@ -147,19 +148,6 @@ async fn look(config: &Config) -> Result<Known, Failure> {
         database_oid,
         lanes,
     })
-}
-
-fn another_topic(stream: &Stream, topic: &str) -> Stop {
-    let Stream {
-        name,
-        topic: set_up,
-        ..
-    } = stream;
-    Stop::new(
-        StopKind::TopicMismatch,
-        format!("stream \"{name}\" was set up with topic \"{set_up}\", not \"{topic}\""),
-    )
-    .hint("Correct kafka.topic, or tear the stream down and set it up anew.")
 }
 
 /// Whether a member without a lane has said that it is the stand-by.

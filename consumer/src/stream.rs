@@ -18,6 +18,11 @@ use crate::origin::LaneOrigins;
 use crate::policy::Failure;
 use crate::schema::finish;
 
+/// What helps where a stream is configured otherwise than it was set up.
+const PUT_BACK: &str = "Put it back as it was. To begin anew instead, run \"walbraid teardown\" \
+                        with the former configuration, bring the subscriber's tables up to date, \
+                        and run \"walbraid setup\".";
+
 /// A stream as the subscriber knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stream {
@@ -79,9 +84,11 @@ async fn announce_in_transaction(client: &Client, stream: &Stream) -> Result<Ann
         return Ok(Announced::New);
     }
     match find_any(client, &stream.name).await? {
-        Some((found, _)) if !found.is_of(stream) => Err(Failure::Definite(another(&found))),
-        Some((found, true)) => Ok(Announced::Ready(Box::new(found))),
-        Some((found, false)) => Ok(Announced::Unfinished(found.incarnation)),
+        Some((found, ready)) => match found.other_than(stream) {
+            Some(stop) => Err(Failure::Definite(stop)),
+            None if ready => Ok(Announced::Ready(Box::new(found))),
+            None => Ok(Announced::Unfinished(found.incarnation)),
+        },
         None => Err(Failure::definite(
             StopKind::Internal,
             format!("stream \"{}\" appeared and vanished", stream.name),
@@ -159,12 +166,32 @@ pub async fn find_any(client: &Client, name: &str) -> Result<Option<(Stream, boo
 }
 
 impl Stream {
-    /// The same publisher, slot and topic, whatever the incarnation.
-    fn is_of(&self, other: &Stream) -> bool {
-        self.publisher_system_identifier == other.publisher_system_identifier
-            && self.publisher_database == other.publisher_database
-            && self.slot == other.slot
-            && self.topic == other.topic
+    /// Why a configuration of other names than those that it was set up with is refused, if these
+    /// are others: publisher, slot and topic, whatever the incarnation.
+    pub fn other_than(&self, configured: &Stream) -> Option<Stop> {
+        let difference = |what: &str, of: fn(&Stream) -> &str| {
+            let (found, wanted) = (of(self), of(configured));
+            (found != wanted)
+                .then(|| format!("{what} \"{found}\", the configuration says \"{wanted}\""))
+        };
+        let differences: Vec<String> = [
+            difference("topic", |stream| &stream.topic),
+            difference("slot", |stream| &stream.slot),
+            difference("publisher's database", |stream| &stream.publisher_database),
+            difference("publisher with system identifier", |stream| {
+                &stream.publisher_system_identifier
+            }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let (first, others) = differences.split_first()?;
+        let message = format!("stream \"{}\" reads {first}", self.name);
+        let mut stop = Stop::new(StopKind::Usage, message).hint(PUT_BACK);
+        if !others.is_empty() {
+            stop.detail = Some(format!("It also reads {}.", others.join("; ")));
+        }
+        Some(stop)
     }
 }
 
@@ -243,22 +270,35 @@ pub fn origins(database_oid: u32, stream: &Stream, lane: u32) -> LaneOrigins {
     LaneOrigins::new(database_oid, &stream.name, incarnation, lane)
 }
 
-fn another(found: &Stream) -> Stop {
-    let Stream {
-        name,
-        slot,
-        topic,
-        start_lsn,
-        incarnation,
-        ..
-    } = found;
-    Stop::new(
-        StopKind::Incarnation,
-        format!("another stream \"{name}\" is set up on the subscriber"),
-    )
-    .detail(format!(
-        "It reads topic \"{topic}\" of slot \"{slot}\", starts at {start_lsn}, and its \
-             incarnation is {incarnation}."
-    ))
-    .hint("Run walbraid teardown before setting it up anew, or choose another name.")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_configured_otherwise_than_it_was_set_up_is_named() {
+        let stream = |topic: &str, slot: &str| Stream {
+            name: "shop".to_owned(),
+            incarnation: Incarnation([0; 16]),
+            publisher_system_identifier: "7".to_owned(),
+            publisher_database: "shop".to_owned(),
+            slot: slot.to_owned(),
+            topic: topic.to_owned(),
+            start_lsn: Lsn(1),
+        };
+        let check = |topic, slot, message: Option<&str>, detail: Option<&str>| {
+            let stop = stream("a", "s").other_than(&stream(topic, slot));
+            let found = stop.as_ref().map(|stop| stop.message.as_str());
+            assert_eq!(found, message);
+            assert_eq!(stop.and_then(|stop| stop.detail).as_deref(), detail);
+        };
+        let topic = "stream \"shop\" reads topic \"a\", the configuration says \"b\"";
+        check("a", "s", None, None);
+        check("b", "s", Some(topic), None);
+        check(
+            "b",
+            "t",
+            Some(topic),
+            Some("It also reads slot \"s\", the configuration says \"t\"."),
+        );
+    }
 }

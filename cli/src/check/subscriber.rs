@@ -5,7 +5,8 @@
 
 use tokio_postgres::error::SqlState;
 use walbraid_consumer::policy::Failure;
-use walbraid_consumer::{holder, schema, stream};
+use walbraid_consumer::stream::{self, Stream};
+use walbraid_consumer::{holder, schema};
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::Config;
@@ -22,6 +23,8 @@ const ORIGINS: i64 = 2;
 pub(super) enum SetUp {
     /// It is.
     Yes,
+    /// It is, by another configuration: of other names, or of another publisher.
+    Otherwise,
     /// A setup did not come to its end; what it left is known for its own.
     Begun,
     /// Nothing of it.
@@ -50,7 +53,7 @@ pub(super) async fn look(
     findings.push(replica_role(session).await?);
     findings.push(functions(session).await?);
     let set_up = installed(config, session, findings).await?;
-    if set_up == SetUp::Yes {
+    if matches!(set_up, SetUp::Yes | SetUp::Otherwise) {
         findings.extend(other_owner(config, session).await?);
     } else {
         findings.push(origins(session).await?);
@@ -202,11 +205,30 @@ async fn installed(
     schema::require(session).await.map_err(Failure::into_stop)?;
     findings.push(Finding::good(SUBJECT, ""));
     let found = stream::find_any(session, &config.stream).await;
-    Ok(match found.map_err(Failure::into_stop)? {
-        Some((_, true)) => SetUp::Yes,
-        Some((_, false)) => SetUp::Begun,
-        None => SetUp::No,
-    })
+    let Some((stream, ready)) = found.map_err(Failure::into_stop)? else {
+        return Ok(SetUp::No);
+    };
+    if let Some(stop) = stream.other_than(&configured(config, &stream).await) {
+        findings.push(Finding::error("configuration: stream", stop));
+        return Ok(SetUp::Otherwise);
+    }
+    Ok(if ready { SetUp::Yes } else { SetUp::Begun })
+}
+
+/// The stream as it is configured. Which server the publisher is, only it can say; one that is away
+/// is reported already.
+async fn configured(config: &Config, stream: &Stream) -> Stream {
+    let producer = &config.producer;
+    let mut configured = Stream {
+        slot: producer.publisher.slot.clone(),
+        topic: producer.kafka.topic.clone(),
+        publisher_database: producer.publisher.connect.database().to_owned(),
+        ..stream.clone()
+    };
+    if let Ok(identity) = session::identify(config).await {
+        configured.publisher_system_identifier = identity.system_identifier;
+    }
+    configured
 }
 
 async fn origins(session: &Session) -> Result<Finding, Stop> {
