@@ -64,7 +64,7 @@ pub(crate) fn stop(server: &str, error: &Error) -> Stop {
     stop.hint = match (error.hint(), kind) {
         (Some(hint), _) => Some(hint.to_owned()),
         (None, StopKind::NoFreeSlotOrWalsender) => Some(slot::FREE_A_WALSENDER.to_owned()),
-        (None, _) => None,
+        (None, _) => error.remedy(server),
     };
     stop
 }
@@ -76,7 +76,7 @@ fn server_kind(state: SqlState, message: &str) -> StopKind {
             StopKind::NoFreeSlotOrWalsender
         }
         SqlState::INSUFFICIENT_PRIVILEGE => StopKind::MissingRight,
-        SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
+        SqlState::INVALID_CATALOG_NAME | SqlState::DATABASE_DROPPED => StopKind::Usage,
         SqlState::READ_ONLY_SQL_TRANSACTION => StopKind::SubscriberReadOnly,
         SqlState::DISK_FULL => StopKind::DiskFull,
         SqlState::OBJECT_IN_USE => StopKind::SlotInUse,

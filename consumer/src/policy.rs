@@ -131,7 +131,7 @@ impl Failure {
 
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
-        match &error {
+        let mut failure = match &error {
             WireError::Server(server) => from_server(server),
             WireError::Authentication { .. } => {
                 Self::Definite(stop_of(StopKind::Authentication, &error))
@@ -147,7 +147,13 @@ impl From<WireError> for Failure {
             WireError::Configuration { .. } => Self::Definite(stop_of(StopKind::Usage, &error)),
             WireError::Protocol(_) => Self::Definite(stop_of(StopKind::Internal, &error)),
             _ => Self::Definite(stop_of(StopKind::ServerUnreachable, &error)),
+        };
+        if let Self::Transient(Transient { stop, .. }) | Self::Definite(stop) = &mut failure
+            && stop.hint.is_none()
+        {
+            stop.hint = error.remedy("subscriber");
         }
+        failure
     }
 }
 
@@ -214,6 +220,7 @@ pub fn kind_of(state: SqlState) -> StopKind {
     match state {
         SqlState::INSUFFICIENT_PRIVILEGE => StopKind::MissingRight,
         SqlState::CONFIGURATION_LIMIT_EXCEEDED => StopKind::OriginLimit,
+        SqlState::DATABASE_DROPPED => StopKind::Usage,
         SqlState::UNDEFINED_TABLE
         | SqlState::UNDEFINED_COLUMN
         | SqlState::UNDEFINED_OBJECT
@@ -222,7 +229,8 @@ pub fn kind_of(state: SqlState) -> StopKind {
             "22" | "23" => StopKind::RowRefused,
             "28" => StopKind::Authentication,
             "3F" | "42" => StopKind::SubscriberShape,
-            "3D" => StopKind::ServerUnreachable,
+            // A database does not come by itself.
+            "3D" => StopKind::Usage,
             _ => StopKind::SubscriberError,
         },
     }
@@ -397,6 +405,8 @@ mod tests {
         check("42P01", StopKind::SubscriberShape);
         check("42501", StopKind::MissingRight);
         check("53400", StopKind::OriginLimit);
+        check("3D000", StopKind::Usage);
+        check("57P04", StopKind::Usage);
         check("P0001", StopKind::SubscriberError);
     }
 

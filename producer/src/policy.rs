@@ -77,7 +77,7 @@ pub(crate) fn stop(error: &Error, server: &str) -> Stop {
     let hint = error.hint().map(str::to_owned);
     stop.hint = hint.or_else(|| match kind {
         StopKind::NoFreeSlotOrWalsender => Some(slot::FREE_A_WALSENDER.to_owned()),
-        _ => None,
+        _ => error.remedy(server),
     });
     stop
 }
@@ -94,7 +94,8 @@ fn server_kind(error: &Error) -> StopKind {
             StopKind::NoFreeSlotOrWalsender
         }
         SqlState::OBJECT_IN_USE => StopKind::SlotInUse,
-        SqlState::INVALID_CATALOG_NAME => StopKind::ServerUnreachable,
+        // A database does not come by itself: its name is wrong, or a person must make it.
+        SqlState::INVALID_CATALOG_NAME | SqlState::DATABASE_DROPPED => StopKind::Usage,
         SqlState::DISK_FULL => StopKind::DiskFull,
         SqlState::UNDEFINED_FILE => StopKind::SlotInvalidated,
         // What pgoutput says of a publication that was dropped under it: an error up to 17, from 18
@@ -143,7 +144,7 @@ pub(crate) fn kafka(code: RDKafkaErrorCode, reason: &str, topic: &str) -> Failur
         _ => format!("Kafka failed for topic \"{topic}\": {reason}"),
     };
     let mut stop = Stop::new(kind, message);
-    stop.hint = kafka_hint(kind);
+    stop.hint = kafka_hint(kind, code).map(str::to_owned);
     match transient {
         true => Failure::Transient {
             cause: Cause::Kafka,
@@ -161,18 +162,28 @@ pub(crate) fn kafka_call(error: &KafkaError, topic: &str) -> Failure {
     }
 }
 
-fn kafka_hint(kind: StopKind) -> Option<String> {
-    let hint = match kind {
-        StopKind::TopicMissing => "Run \"walbraid setup\" to make it.",
-        StopKind::KafkaAuthorization => {
-            "Allow the Kafka user DESCRIBE, READ and WRITE on the topic, and check its password."
+fn kafka_hint(kind: StopKind, code: RDKafkaErrorCode) -> Option<&'static str> {
+    use RDKafkaErrorCode as Code;
+    match (kind, code) {
+        (StopKind::TopicMissing, _) => Some("Run \"walbraid setup\" to make it."),
+        (StopKind::KafkaAuthorization, _) => Some(
+            "Allow the Kafka user DESCRIBE, READ and WRITE on the topic, and check its password.",
+        ),
+        (StopKind::RecordTooLarge, _) => {
+            Some("Lower \"producer.record_bytes_max\", or raise the topic's max.message.bytes.")
         }
-        StopKind::RecordTooLarge => {
-            "Lower \"producer.record_bytes_max\", or raise the topic's max.message.bytes."
-        }
-        _ => return None,
-    };
-    Some(hint.to_owned())
+        (
+            _,
+            Code::BrokerTransportFailure
+            | Code::AllBrokersDown
+            | Code::Resolve
+            | Code::OperationTimedOut,
+        ) => Some(
+            "Check the addresses in \"kafka.bootstrap.servers\", that a broker runs there, and \
+             \"kafka.security.protocol\".",
+        ),
+        _ => None,
+    }
 }
 
 /// The kind of a Kafka error, and whether it passes by itself.
@@ -226,6 +237,24 @@ mod tests {
             "sorry, too many clients already",
             StopKind::ServerUnreachable,
         );
+    }
+
+    #[test]
+    fn a_broker_out_of_reach_names_the_key_of_its_address() {
+        use RDKafkaErrorCode as Code;
+        let check = |code, named: bool| {
+            let hint = once(kafka(code, "", "t")).hint.unwrap_or_default();
+            assert_eq!(
+                hint.contains("bootstrap.servers"),
+                named,
+                "{code:?}: {hint}"
+            );
+        };
+        check(Code::BrokerTransportFailure, true);
+        check(Code::AllBrokersDown, true);
+        check(Code::OperationTimedOut, true);
+        check(Code::NotEnoughReplicas, false);
+        check(Code::UnknownTopic, false);
     }
 
     #[test]

@@ -17,6 +17,8 @@ mod processes;
 mod publisher;
 #[path = "fault/registry.rs"]
 mod registry;
+#[path = "fault/settings.rs"]
+mod settings;
 #[path = "fault/stops.rs"]
 mod stops;
 #[path = "fault/subscriber.rs"]

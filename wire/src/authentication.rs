@@ -15,6 +15,9 @@ use crate::connect::Link;
 use crate::connect_options::{ChannelBinding, ConnectOptions};
 use crate::error::Error;
 
+/// What is said of a password that is asked for and not known.
+pub(crate) const NO_PASSWORD: &str = "the server asks for a password and none was given";
+
 /// What to do after a message.
 pub(crate) enum Step {
     /// The server lets us in.
@@ -187,7 +190,7 @@ impl<'a> Authentication<'a> {
     fn password(&self) -> Result<&str, Error> {
         match self.password.as_deref() {
             Some(password) if !password.is_empty() => Ok(password),
-            _ => Err(self.refuse("the server asks for a password and none was given")),
+            _ => Err(self.refuse(NO_PASSWORD)),
         }
     }
 

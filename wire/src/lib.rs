@@ -25,6 +25,7 @@ mod given;
 mod message;
 mod passfile;
 mod receiver;
+mod remedy;
 pub mod replication;
 mod sender;
 mod server_error;
