@@ -127,10 +127,12 @@ impl MappingError {
             Self::RelationMissing { .. } => "Create the table on the subscriber.",
             Self::NotATable { .. } => "Changes are applied to tables and partitioned tables only.",
             Self::ColumnsMissing { .. } => {
-                "Add the columns to the subscriber's table, or leave them out of the publication."
+                "Add the columns to the subscriber's table: what the log holds already carries \
+                 them, whatever is published from now on."
             }
             Self::NotNullWithoutDefault { .. } => {
-                "Publish the columns, give them a default, or drop their NOT NULL constraint."
+                "Give the columns a default on the subscriber, or drop their NOT NULL constraint: \
+                 what the log holds already has no value for them."
             }
         };
         Stop::new(StopKind::SubscriberShape, self.to_string()).hint(hint)
