@@ -29,10 +29,3 @@ pub(crate) async fn of_topic(config: &Config) -> Option<Stop> {
 pub(crate) fn is_definite(kind: StopKind) -> bool {
     matches!(kind, StopKind::TopicMissing | StopKind::KafkaAuthorization)
 }
-
-/// A stop as one text: its message, then what more it says.
-pub(crate) fn text(stop: Stop) -> String {
-    let parts = [Some(stop.message), stop.detail, stop.hint];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    parts.join("\n")
-}

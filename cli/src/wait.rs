@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tokio_postgres::types::PgLsn;
 use walbraid_consumer::policy::Failure;
+use walbraid_consumer::reason::Reason;
 use walbraid_consumer::schema;
 use walbraid_consumer::status::{self, LaneStatus};
 use walbraid_consumer::stream::{self, Stream};
@@ -205,11 +206,7 @@ impl Waiting<'_> {
             "stream \"{name}\" lane {} stopped before {}: {kind}",
             row.lane, self.lsn
         );
-        let stop = Stop::new(StopKind::PipelineStopped, message);
-        Some(match &row.reason {
-            Some(reason) => stop.detail(reason.clone()),
-            None => stop,
-        })
+        Some(because(message, row.reason.clone().unwrap_or_default()))
     }
 
     /// Fails if the newest record of a lane is the notice of a producer that stopped, or if Kafka
@@ -220,22 +217,20 @@ impl Waiting<'_> {
             Ok(end) => end.newest,
             Err(stop) if refusal::is_definite(stop.kind) => {
                 let kind = stop.kind.name();
-                return Err(self.producer_stopped(kind, refusal::text(stop)));
+                return Err(self.producer_stopped(kind, (&stop).into()));
             }
             Err(stop) => return Ok(Heard::Nothing(stop.message)),
         };
         let Some(Body::Notice(notice)) = newest.map(|found| found.envelope.body) else {
             return Ok(Heard::Log);
         };
-        let parts = [Some(notice.message), notice.detail, notice.hint];
-        let detail: Vec<String> = parts.into_iter().flatten().collect();
-        Err(self.producer_stopped(&notice.kind, detail.join("\n")))
+        Err(self.producer_stopped(&notice.kind, (&notice).into()))
     }
 
-    fn producer_stopped(&self, kind: &str, detail: String) -> Stop {
+    fn producer_stopped(&self, kind: &str, reason: Reason) -> Stop {
         let (name, lsn) = (&self.stream.name, self.lsn);
         let message = format!("producer of stream \"{name}\" stopped before {lsn}: {kind}");
-        Stop::new(StopKind::PipelineStopped, message).detail(detail)
+        because(message, reason)
     }
 
     /// A producer that does not run, and would not start.
@@ -249,7 +244,7 @@ impl Waiting<'_> {
         }
         let stop = refusal::of_topic(self.config).await?;
         let kind = stop.kind.name();
-        Some(self.producer_stopped(kind, refusal::text(stop)))
+        Some(self.producer_stopped(kind, (&stop).into()))
     }
 
     /// The time is over: a pipeline that stopped says more than the clock.
@@ -293,9 +288,43 @@ impl Waiting<'_> {
     }
 }
 
+/// That the pipeline stopped, with the stop's own message in DETAIL and what helps it in HINT.
+fn because(message: String, reason: Reason) -> Stop {
+    let parts = [Some(reason.message), reason.detail];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    Stop {
+        kind: StopKind::PipelineStopped,
+        message,
+        detail: (!parts.is_empty()).then(|| parts.join("\n")),
+        hint: reason.hint,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stop_is_told_with_what_helps_it() {
+        let check = |reason: &str, detail: Option<&str>, hint: Option<&str>| {
+            let stop = because("stopped".to_owned(), Reason::parse(reason));
+            assert_eq!(
+                (stop.detail.as_deref(), stop.hint.as_deref()),
+                (detail, hint)
+            );
+        };
+        check("", None, None);
+        check("null value", Some("null value"), None);
+        check(
+            "null value\nDETAIL:  So.\nHINT:  Do.",
+            Some("null value\nSo."),
+            Some("Do."),
+        );
+    }
 
     #[test]
     fn a_page_header_is_not_waited_for() {

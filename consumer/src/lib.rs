@@ -28,6 +28,7 @@ pub mod pipeline;
 pub mod policy;
 mod pool;
 mod prepared;
+pub mod reason;
 pub mod recording;
 pub mod registry;
 mod resolve;

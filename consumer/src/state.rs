@@ -9,6 +9,7 @@ use walbraid_schemas::notice::{Notice, Stop};
 
 use crate::fence::Ownership;
 use crate::policy::Failure;
+use crate::reason::Reason;
 
 /// What a lane does.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -42,16 +43,12 @@ impl LaneState {
     }
 
     /// Why it is so.
-    pub fn reason(&self) -> Option<String> {
-        let text = |message: &str, detail: &Option<String>| match detail {
-            Some(detail) => format!("{message}. {detail}"),
-            None => message.to_owned(),
-        };
+    pub fn reason(&self) -> Option<Reason> {
         match self {
             Self::Idle | Self::Running => None,
-            Self::Retrying { reason } => Some(reason.clone()),
-            Self::ProducerStopped(notice) => Some(text(&notice.message, &notice.detail)),
-            Self::Stopped(stop) => Some(text(&stop.message, &stop.detail)),
+            Self::Retrying { reason } => Some(Reason::of(reason)),
+            Self::ProducerStopped(notice) => Some(notice.into()),
+            Self::Stopped(stop) => Some(stop.into()),
         }
     }
 
@@ -114,7 +111,7 @@ impl LaneRow {
                     &ownership.owner,
                     &self.state.name(),
                     &self.since,
-                    &self.state.reason(),
+                    &self.state.reason().map(|reason| reason.text()),
                     &self.state.stop_kind(),
                     &PgLsn::from(self.applied_lsn.0),
                     &PgLsn::from(flushed_lsn.0),
@@ -157,16 +154,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_is_told_with_its_detail_and_kind() {
+    fn a_stop_is_told_with_its_kind_and_all_of_its_text() {
         let stop = Stop::new(StopKind::RowRefused, "stream \"shop\" stops at xid 7")
-            .detail("Failing row was refused.");
+            .detail("Failing row was refused.")
+            .hint("Mend it.");
         let state = LaneState::Stopped(stop);
         assert_eq!(state.name(), "stopped");
         assert_eq!(state.stop_kind(), Some("row-refused"));
         let reason = state.reason().unwrap();
         assert_eq!(
-            reason,
-            "stream \"shop\" stops at xid 7. Failing row was refused."
+            reason.text(),
+            "stream \"shop\" stops at xid 7\nDETAIL:  Failing row was refused.\nHINT:  Mend it."
         );
     }
 }

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Row};
 use walbraid_schemas::lsn::Lsn;
 
 use crate::policy::Failure;
+use crate::reason::Reason;
 
 /// A lane as its row shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +22,7 @@ pub struct LaneStatus {
     /// Since when it is in that state.
     pub since: SystemTime,
     /// Why, for a state that has a reason.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Name of the `StopKind`, when it stopped.
     pub stop_kind: Option<String>,
     /// End LSN of the newest transaction applied.
@@ -71,7 +72,7 @@ fn lane_status(row: &Row) -> Result<LaneStatus, Failure> {
         lane: row.try_get::<_, i32>(0)?.try_into().unwrap_or_default(),
         state: row.try_get(1)?,
         since: row.try_get(2)?,
-        reason: row.try_get(3)?,
+        reason: row.try_get::<_, Option<&str>>(3)?.map(Reason::parse),
         stop_kind: row.try_get(4)?,
         applied_lsn: lsn(5)?,
         flushed_lsn: lsn(6)?,

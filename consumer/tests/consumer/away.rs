@@ -14,7 +14,7 @@ async fn says(bed: &Bed, state: &str, words: &str) {
     bed.until(&format!("the lane is {state}"), async || {
         let lane = bed.lane().await;
         let reason = lane.reason.unwrap_or_default();
-        lane.state == state && reason.contains(words)
+        lane.state == state && reason.message.contains(words)
     })
     .await;
 }

@@ -64,6 +64,12 @@ async fn a_table_or_column_that_is_missing_stops_and_goes_on_when_it_is_there() 
         message.contains("\"public\".\"t\""),
         "the table is not named: {message}"
     );
+    let hint = "Create the table on the subscriber.";
+    assert_eq!(pipeline.lane().await["hint"], hint);
+    let status = pipeline.run(&["status"]).await.expect(0).stdout;
+    assert!(status.contains(&format!("HINT:  {hint}")), "{status}");
+    let stopped = pipeline.run(&["wait", "--timeout", "1"]).await.stops(4);
+    assert!(stopped.contains(&format!("HINT:  {hint}")), "{stopped}");
     let subscriber = bed.subscriber().await;
     subscriber.run("CREATE TABLE t (id int PRIMARY KEY)").await;
     pipeline.start_consumer();
