@@ -165,6 +165,8 @@ pub(crate) enum Part {
     Shop,
     /// Stocks the shop, runs the load, and compares both sides
     Load,
+    /// Removes the shop's tables from both sides, and the publication
+    Clear,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

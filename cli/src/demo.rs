@@ -14,6 +14,7 @@ mod audit;
 mod board;
 mod compare;
 mod crowd;
+mod farewell;
 mod kill;
 mod load;
 mod outcome;
@@ -99,6 +100,7 @@ async fn show(options: &Demo, config: &Config, pipeline: &mut Pipeline) -> Resul
 pub(crate) async fn run_part(options: &Demo, part: Part, config: &Config) -> Result<(), Stop> {
     match part {
         Part::Shop => shop::open(config).await,
+        Part::Clear => shop::close(config).await,
         Part::Load => under_load(options, config, None).await?.into_result(),
     }
 }
@@ -189,17 +191,7 @@ async fn clean(config: &Config) -> Result<(), Stop> {
 }
 
 fn look_at_it(directory: &Path, config: &Config, pipeline: Pipeline) {
-    let file = directory.join("walbraid.toml");
-    let file = file.display();
-    let logs = directory.display();
     let program = std::env::current_exe().unwrap_or_else(|_| "walbraid".into());
-    let program = program.display();
-    let pids: Vec<String> = pipeline.leave().iter().map(u32::to_string).collect();
-    line(format_args!(
-        "\nproducer and consumer of stream \"{}\" go on. To look at them:\n  \
-         {program} status --config {file}\n  tail -f {logs}/*.log\nTo end them:\n  \
-         kill {}\n  {program} teardown --config {file}",
-        config.stream,
-        pids.join(" ")
-    ));
+    let pids = pipeline.leave();
+    line(farewell::text(&program, directory, config, &pids));
 }
