@@ -6,6 +6,7 @@ the stack's lock, so that two commands on one stack run one after the other.
 
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from . import binaries, certificates, kafka, layout, packages, ports, postgres, processes, registry
 from .report import Failure, say
@@ -61,6 +62,19 @@ def variables(stack):
         "WALBRAID_REGISTRY_URL": registry.url(stack),
         "WALBRAID_STACK_DIR": str(stack.directory),
     }
+
+
+def tell(stack):
+    """Says where each server is, and what goes on from here."""
+    where = variables(stack)
+    for name, key in (("publisher", "PUBLISHER_URL"), ("subscriber", "SUBSCRIBER_URL"),
+                      ("kafka", "KAFKA"), ("registry", "REGISTRY_URL")):
+        say(f"{name:<10}  {where[f'WALBRAID_{key}']}")
+    directory = shlex.quote(str(stack.directory))
+    program = shlex.quote(str(Path(__file__).resolve().parents[2] / "bin/stack"))
+    say(f"logs        {directory}/*.log")
+    say(f'variables   eval "$({program} env --dir {directory})"')
+    say(f"to end it   {program} down --dir {directory}")
 
 
 def exports(stack):
