@@ -20,8 +20,8 @@ pub(super) fn text(program: &Path, directory: &Path, config: &Config, pids: &[u3
     let pids = pids.join(" ");
     let stream = &config.stream;
     format!(
-        "\nProducer and consumer of stream \"{stream}\" go on; the shop is in schema {SCHEMA} of both \
-         servers,\nconfiguration and logs are in {folder}.\n\
+        "\nProducer and consumer of stream \"{stream}\" go on; the shop is in schema {SCHEMA} of \
+         both servers,\nconfiguration and logs are in {folder}.\n\
          To look at them:\n  \
          {program} status --config {file}\n  \
          {publisher}\n  \
