@@ -3,8 +3,10 @@
 //! As libpq reads it: `*` matches anything, a backslash takes the next character as it is, lines
 //! that begin with `#` are comments, and a file that others may read is not used.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// What a line has to match.
 #[derive(Clone, Copy)]
@@ -15,19 +17,29 @@ pub(crate) struct Wanted<'a> {
     pub user: &'a str,
 }
 
+/// Files that are known not to be used: a process opens many connections and says so once.
+static UNUSED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Whether this file is met for the first time.
+fn is_news(known: &Mutex<BTreeSet<PathBuf>>, file: &Path) -> bool {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.insert(file.to_owned())
+}
+
 /// Looks the password up; a file that is not there, or that others may read, has none.
 pub(crate) fn look_up(file: &Path, wanted: Wanted<'_>) -> Option<String> {
     let metadata = std::fs::metadata(file).ok()?;
-    if !metadata.is_file() {
-        tracing::warn!("password file \"{}\" is not a plain file", file.display());
-        return None;
-    }
-    if metadata.permissions().mode() & 0o077 != 0 {
-        tracing::warn!(
-            "password file \"{}\" has group or world access and is not used; \
-             permissions should be u=rw (0600) or less",
-            file.display()
-        );
+    let problem = if !metadata.is_file() {
+        Some("is not a plain file and is not used")
+    } else if metadata.permissions().mode() & 0o077 != 0 {
+        Some("has group or world access and is not used; permissions should be u=rw (0600) or less")
+    } else {
+        None
+    };
+    if let Some(problem) = problem {
+        if is_news(&UNUSED, file) {
+            tracing::warn!("password file \"{}\" {problem}", file.display());
+        }
         return None;
     }
     find(&std::fs::read_to_string(file).ok()?, wanted)
@@ -105,6 +117,16 @@ mod tests {
         check("h:5432:d:u:", None);
         check("\\*:*:*:*:p", None);
         check("", None);
+    }
+
+    #[test]
+    fn a_file_that_is_not_used_is_told_once() {
+        let known = Mutex::default();
+        let told: Vec<bool> = ["/a", "/a", "/b", "/a"]
+            .into_iter()
+            .map(|file| is_news(&known, Path::new(file)))
+            .collect();
+        assert_eq!(told, [true, false, true, false]);
     }
 
     #[test]
