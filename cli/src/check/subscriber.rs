@@ -15,9 +15,6 @@ use crate::session::{self, OrStop, Session};
 
 /// The oldest major version that can be a subscriber.
 const VERSION_MIN: u32 = 14;
-/// Origins that a stream's lane takes: its anchor's and its worker's.
-const ORIGINS: i64 = 2;
-
 /// Whether the stream is set up on this subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetUp {
@@ -56,7 +53,7 @@ pub(super) async fn look(
     if matches!(set_up, SetUp::Yes | SetUp::Otherwise) {
         findings.extend(other_owner(config, session).await?);
     } else {
-        findings.push(origins(session).await?);
+        findings.push(origins(config, session).await?);
     }
     Ok(set_up)
 }
@@ -231,32 +228,41 @@ async fn configured(config: &Config, stream: &Stream) -> Stream {
     configured
 }
 
-async fn origins(session: &Session) -> Result<Finding, Stop> {
-    const SUBJECT: &str = "subscriber: replication origins";
+/// Each session that applies takes one of the origins that can be in use; the anchors of streams
+/// are rows only.
+async fn origins(config: &Config, session: &Session) -> Result<Finding, Stop> {
     let setting = match session.server_version().major {
         ..18 => "max_replication_slots",
         _ => "max_active_replication_origins",
     };
     let sql = "SELECT pg_catalog.current_setting($1)::int8,
-                      (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_origin)";
+                      (SELECT pg_catalog.count(*)
+                       FROM pg_catalog.pg_replication_origin
+                       WHERE roname NOT LIKE 'walbraid\\_%\\_anchor')";
     let row = session
         .query_one(sql, &[&setting])
         .await
         .or_stop("subscriber")?;
-    let (allowed, there): (i64, i64) = (row.get(0), row.get(1));
-    if allowed - there >= ORIGINS {
-        return Ok(Finding::good(
-            SUBJECT,
-            format!("{there} of {allowed} are there"),
-        ));
+    let needed = i64::try_from(config.consumer.apply.workers.most()).unwrap_or(i64::MAX);
+    Ok(room(setting, row.get(0), row.get(1), needed))
+}
+
+fn room(setting: &str, allowed: i64, there: i64, needed: i64) -> Finding {
+    const SUBJECT: &str = "subscriber: replication origins";
+    if allowed - there >= needed {
+        return Finding::good(SUBJECT, format!("{there} of {allowed} are there"));
     }
     let message = format!("{there} replication origins are there and {allowed} can be in use");
-    Ok(Finding::error(
+    Finding::error(
         SUBJECT,
         Stop::new(StopKind::OriginLimit, message)
-            .detail(format!("A stream takes {ORIGINS}."))
-            .hint(format!("Raise {setting} on the subscriber and restart it.")),
-    ))
+            .detail(format!(
+                "The stream takes {needed}: one for each session that applies."
+            ))
+            .hint(format!(
+                "Raise {setting} on the subscriber and restart it, or lower \"consumer.workers\"."
+            )),
+    )
 }
 
 /// Who takes a lane over ends the former owner's sessions, which takes its role or a right.
@@ -284,4 +290,21 @@ async fn role(session: &Session) -> Result<String, Stop> {
         .await
         .or_stop("subscriber")?
         .get(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_session_that_applies_takes_an_origin() {
+        let check = |allowed, there, needed, enough: bool| {
+            let finding = room("max_replication_slots", allowed, there, needed);
+            assert_eq!(finding.stop().is_none(), enough, "{finding:?}");
+        };
+        check(10, 9, 1, true);
+        check(10, 10, 1, false);
+        check(10, 2, 8, true);
+        check(10, 3, 8, false);
+    }
 }
