@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn every_property_that_is_set_is_in_the_documentation() {
+        let text = include_str!("../../docs/configuration.md");
+        for config in [clients(&[]).member(Some("a")), clients(&[]).reader()] {
+            for name in config.config_map().keys() {
+                assert!(text.contains(&format!("`{name}`")), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn an_outage_is_told_once_however_often_a_broker_is_tried() {
         let (last, began) = (Mutex::new(None), Instant::now());
         let told: Vec<u64> = [0, 1, 30, 60, 179, 300, 301]

@@ -369,4 +369,22 @@ mod tests {
         }
         assert!(config.create_native_config().is_ok());
     }
+
+    #[test]
+    fn every_property_that_is_set_is_in_the_documentation() {
+        let text = include_str!("../../docs/configuration.md");
+        let kafka = Kafka {
+            properties: BTreeMap::new(),
+            topic: "t".to_owned(),
+            lane: 0,
+            partitions: 1,
+            replication_factor: 1,
+            retention_ms: -1,
+        };
+        for config in [producer(&kafka, &Limits::default(), 1), admin(&kafka)] {
+            for name in config.unwrap().config_map().keys() {
+                assert!(text.contains(&format!("`{name}`")), "{name}");
+            }
+        }
+    }
 }
