@@ -10,7 +10,10 @@
     reason = "a program whose output is its point"
 )]
 
+mod backlog;
 mod canary;
+mod conflicts;
+mod distance;
 mod drain;
 mod latency;
 mod machine;
@@ -19,6 +22,7 @@ mod native;
 mod parallel;
 mod resolver;
 mod restarts;
+mod shares;
 mod small;
 mod summary;
 
@@ -29,16 +33,20 @@ async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |index: usize| arguments.get(index).and_then(|text| text.parse().ok());
     let passed = match arguments.first().map(String::as_str) {
+        Some("conflicts") => conflicts::run(number(1).unwrap_or(3)).await,
+        Some("distance") => distance::run(number(1).unwrap_or(3)).await,
         Some("drain") => drain::run(number(1).unwrap_or(3)).await,
         Some("latency") => latency::run(number(1).unwrap_or(3)).await,
         Some("memory") => memory::run(u64::from(number(1).unwrap_or(1_000_000))).await,
         Some("parallel") => parallel::run(number(1).unwrap_or(3)).await,
         Some("resolver") => resolver::run(number(1).unwrap_or(3)).await,
         Some("restarts") => restarts::run(number(1).unwrap_or(100)).await,
+        Some("shares") => shares::run().await,
         _ => {
             eprintln!(
-                "usage: bin/bench drain [ROUNDS] | latency [ROUNDS] | memory [TRANSACTIONS] | \
-                 parallel [ROUNDS] | resolver [ROUNDS] | restarts [TIMES]"
+                "usage: bin/bench conflicts [ROUNDS] | distance [ROUNDS] | drain [ROUNDS] | \
+                 latency [ROUNDS] | memory [TRANSACTIONS] | parallel [ROUNDS] | \
+                 resolver [ROUNDS] | restarts [TIMES] | shares"
             );
             return ExitCode::from(2);
         }

@@ -6,21 +6,15 @@
 //! 16; a ratio is formed of two figures of one round. Behind each drain the order of commits on the
 //! subscriber is compared with the publisher's.
 
-use std::time::{Duration, Instant};
-
 use walbraid_tests::bed::Bed;
-use walbraid_tests::process::{Process, run as command};
-use walbraid_tests::stack::Server;
-use walbraid_tests::wait::until;
 
-use crate::machine::{Reading, between};
+use crate::backlog::drained;
 use crate::small;
 use crate::summary::{Samples, Verdict};
 
 pub(crate) const TRANSACTIONS: u64 = 4_000;
 /// What reads the order of commits from the subscriber's WAL.
 const SLOT: &str = "order_of_commits";
-const LONGEST: Duration = Duration::from_secs(300);
 
 /// A number of workers, and the ratios to one worker that it must and should reach.
 const POOLS: [(u32, f64, f64); 3] = [(4, 2.0, 2.0), (8, 4.0, 5.5), (16, 6.0, 9.0)];
@@ -37,7 +31,7 @@ pub(crate) async fn run(rounds: u32) -> bool {
         let mut drain = async |workers| {
             let first = written + 1;
             written += TRANSACTIONS;
-            let rate = drained(&bed, first, written, workers, true).await;
+            let rate = one_by_one(&bed, (first, written), workers, true).await;
             println!("round {round}: {workers} workers {rate:.0} transactions/s");
             rate
         };
@@ -82,50 +76,29 @@ pub(crate) async fn stall(bed: &Bed) {
         .await;
 }
 
-/// Transactions a second from the first one seen to the last.
-pub(crate) async fn drained(bed: &Bed, first: u64, last: u64, workers: u32, resolver: bool) -> f64 {
+/// Transactions a second, one publisher transaction a target transaction.
+pub(crate) async fn one_by_one(
+    bed: &Bed,
+    (first, last): (u64, u64),
+    workers: u32,
+    resolver: bool,
+) -> f64 {
     let mut config = bed.config();
     config
         .set("consumer", "workers", workers)
         .set("consumer", "group", 1)
         .set("consumer", "resolver", resolver)
         .text("consumer", "parallel_safe", "public.sold");
-    let config = bed.write(&config, "parallel");
-    command(&config, &["setup"]).await.expect(0);
-    let publisher = bed.publisher().await;
-    small::sell(&publisher, first, last).await;
-    let producing = Process::start(&config, &["produce"]);
-    small::until_in_kafka(bed, &publisher, LONGEST).await;
-    producing.terminate().await;
     let subscriber = bed.subscriber().await;
-    let slot = format!("SELECT pg_create_logical_replication_slot('{SLOT}', 'test_decoding')");
-    subscriber
-        .value(&slot.replace("SELECT", "SELECT count(*) FROM"))
-        .await;
-    let consuming = Process::start(&config, &["consume"]);
-    let newest = async || small::newest(&subscriber).await;
-    let seen = until("the first transaction is seen", LONGEST, async || {
-        Some(newest().await).filter(|newest| *newest >= first)
-    })
-    .await;
-    let (before, started) = (Reading::take(), Instant::now());
-    until("all is seen", LONGEST, async || {
-        (newest().await >= last).then_some(())
-    })
-    .await;
-    let elapsed = started.elapsed().as_secs_f64();
-    let roots = [
-        ("consumer", consuming.pid()),
-        ("subscriber", bed.stack.pid(Server::Subscriber)),
-    ];
-    println!("  {}", between(&before, &Reading::take(), &roots));
-    consuming.terminate().await;
+    let slot = format!("pg_create_logical_replication_slot('{SLOT}', 'test_decoding')");
+    let made = format!("SELECT count(*) FROM {slot}");
+    subscriber.value(&made).await;
+    let rate = drained(bed, &config, (first, last)).await;
     in_order(bed, first, last).await;
     subscriber
         .run(&format!("SELECT pg_drop_replication_slot('{SLOT}')"))
         .await;
-    command(&config, &["teardown"]).await.expect(0);
-    (last - seen) as f64 / elapsed
+    rate
 }
 
 /// No commit overtook another: the order in which the subscriber's own WAL has them, as a decoder

@@ -7,7 +7,7 @@
 
 use walbraid_tests::bed::Bed;
 
-use crate::parallel::{TRANSACTIONS, drained, stall};
+use crate::parallel::{TRANSACTIONS, one_by_one, stall};
 use crate::small;
 use crate::summary::{Samples, Verdict};
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(rounds: u32) -> bool {
         let mut drain = async |workers, resolver| {
             let first = written + 1;
             written += TRANSACTIONS;
-            let rate = drained(&bed, first, written, workers, resolver).await;
+            let rate = one_by_one(&bed, (first, written), workers, resolver).await;
             let resolves = if resolver { "on" } else { "off" };
             println!(
                 "round {round}: {workers} workers, resolver {resolves}: {rate:.0} transactions/s"

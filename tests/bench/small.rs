@@ -24,10 +24,17 @@ pub(crate) async fn prepare(bed: &Bed) {
          ANALYZE"
     ))
     .await;
+    meet(bed, 0).await;
+    bed.both("CHECKPOINT").await;
+}
+
+/// Makes the procedure that writes, in which so many transactions of a thousand change one row that
+/// they have in common.
+pub(crate) async fn meet(bed: &Bed, per_thousand: u32) {
     let publisher = bed.publisher().await;
     publisher
         .run(&format!(
-            "CREATE PROCEDURE sell(first bigint, last bigint) LANGUAGE plpgsql AS $$
+            "CREATE OR REPLACE PROCEDURE sell(first bigint, last bigint) LANGUAGE plpgsql AS $$
              DECLARE
                  a bigint;
                  b bigint;
@@ -35,6 +42,9 @@ pub(crate) async fn prepare(bed: &Bed) {
                  FOR i IN first..last LOOP
                      a := 1 + (i::bigint * 7919) % {STOCK_ROWS};
                      b := 1 + (i::bigint * 104729 + 17) % {STOCK_ROWS};
+                     IF (i::bigint * 617) % 1000 < {per_thousand} THEN
+                         a := 1;
+                     END IF;
                      UPDATE stock SET amount = amount - 1 WHERE id = a;
                      UPDATE stock SET amount = amount - 1 WHERE id = b;
                      INSERT INTO sold VALUES (i, 1, a, 'first line of a sale');
@@ -44,7 +54,6 @@ pub(crate) async fn prepare(bed: &Bed) {
              END $$"
         ))
         .await;
-    bed.both("CHECKPOINT").await;
 }
 
 /// Writes the transactions `first` to `last` on the publisher, one after the other.

@@ -11,11 +11,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks on the way in one direction.
+const CHUNKS_MAX: usize = 64;
 
 /// What the network does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +129,33 @@ impl Link {
         }
     }
 
-    /// Carries one direction until its end; the end of one direction ends the connection.
-    async fn pump(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        while let Ok(length @ 1..) = from.read(&mut chunk).await {
-            let came = Instant::now();
+    /// Carries one direction until its end; the end of one direction ends the connection. What is
+    /// late does not hold up what comes behind it: any number of bytes are on the way at a time.
+    async fn pump(self, mut from: OwnedReadHalf, to: OwnedWriteHalf) {
+        let (came, coming) = mpsc::channel(CHUNKS_MAX);
+        let delivering = self.deliver(coming, to);
+        let taking = async move {
+            let mut chunk = vec![0; CHUNK_BYTES];
+            while let Ok(length @ 1..) = from.read(&mut chunk).await {
+                let bytes = chunk[..length].to_vec();
+                if came.send((Instant::now(), bytes)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::pin!(delivering);
+        tokio::select! {
+            () = &mut delivering => {}
+            () = taking => delivering.await,
+        }
+    }
+
+    async fn deliver(
+        mut self,
+        mut coming: mpsc::Receiver<(Instant, Vec<u8>)>,
+        mut to: OwnedWriteHalf,
+    ) {
+        while let Some((came, bytes)) = coming.recv().await {
             let passing = self
                 .weather
                 .wait_for(|now| matches!(now, Weather::Passing(_)))
@@ -142,11 +166,11 @@ impl Link {
             if !delay.is_zero() {
                 sleep_until(came + delay).await;
             }
-            if to.write_all(&chunk[..length]).await.is_err() {
+            if to.write_all(&bytes).await.is_err() {
                 return;
             }
-            self.carried_bytes
-                .fetch_add(length as u64, Ordering::Relaxed);
+            let length = bytes.len() as u64;
+            self.carried_bytes.fetch_add(length, Ordering::Relaxed);
         }
     }
 }
