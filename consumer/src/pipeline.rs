@@ -32,7 +32,7 @@ use crate::{schema, topic};
 /// How long a member without a lane waits before it says that it is the stand-by.
 const STANDBY_MS: u64 = 3_000;
 
-/// How long after a trouble of the group the answer may come to what was sent in it.
+/// How long after the group is back the answer may come to what was sent while it was in trouble.
 const FENCE_GRACE_MS: u64 = 10_000;
 
 /// Runs a consumer until `shutdown`, or until a person must act.
@@ -66,7 +66,7 @@ pub async fn run_with(
             group: Arc::new(group.map_err(Failure::into_stop)?),
             running: HashMap::new(),
             lost: false,
-            troubled_at: None,
+            answered_at: None,
             lives: 0,
             tasks: JoinSet::new(),
         };
@@ -214,8 +214,8 @@ struct Lanes<'a> {
     running: HashMap<i32, Running>,
     /// Whether lanes were lost, and none was given since.
     lost: bool,
-    /// When the group was last in trouble.
-    troubled_at: Option<Instant>,
+    /// When the group, which had been in trouble, answered.
+    answered_at: Option<Instant>,
     /// Lanes started so far.
     lives: u64,
     tasks: JoinSet<Ended>,
@@ -240,7 +240,7 @@ impl Lanes<'_> {
                     standby.tell(&self.config.stream);
                 }
                 Some(event) = events.recv() => {
-                    if self.is_fenced_by_itself(&event) {
+                    if self.is_fenced_by_itself(&event, trouble) {
                         return Ok(Left::Fenced);
                     }
                     self.member(event, trouble)?;
@@ -254,11 +254,12 @@ impl Lanes<'_> {
     /// session runs out on this side; it joins anew without the id that it had, and what it sent
     /// with that id, or sends without one, is refused in favour of the member that the group still
     /// knows, soon after it is back. A fence without such a trouble is another's.
-    fn is_fenced_by_itself(&self, event: &Membership) -> bool {
+    fn is_fenced_by_itself(&self, event: &Membership, trouble: &Retry) -> bool {
         let fatal = KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::FencedInstanceId);
         let grace = Duration::from_millis(FENCE_GRACE_MS);
-        let is_fresh = self.troubled_at.is_some_and(|at| at.elapsed() < grace);
-        matches!(event, Membership::Trouble(error) if *error == fatal) && (self.lost || is_fresh)
+        let is_fresh = self.answered_at.is_some_and(|at| at.elapsed() < grace);
+        matches!(event, Membership::Trouble(error) if *error == fatal)
+            && (self.lost || trouble.reason().is_some() || is_fresh)
     }
 
     fn member(&mut self, event: Membership, trouble: &mut Retry) -> Result<(), Stop> {
@@ -270,7 +271,10 @@ impl Lanes<'_> {
                     self.start(partition).map_err(Failure::into_stop)?;
                 }
             }
-            Membership::Answered => trouble.worked(),
+            Membership::Answered => {
+                trouble.worked();
+                self.answered_at = Some(Instant::now());
+            }
             Membership::Revoked {
                 partitions,
                 lost,
@@ -295,7 +299,6 @@ impl Lanes<'_> {
                 Failure::Transient(transient) => {
                     // librdkafka goes on by itself; only the log has to hear of it.
                     let _ = trouble.failed(&transient);
-                    self.troubled_at = Some(Instant::now());
                 }
                 other => return Err(other.into_stop()),
             },
