@@ -14,15 +14,24 @@
 //! Invariants:
 //! - Origins are known in the whole cluster, so a name holds the database's oid, the stream, its
 //!   incarnation, the lane and the worker.
+//! - The cluster has few places for origins, which others need. An owner drops those of workers
+//!   that it will never have, after the take-over has made the lane's progress durable; an owner
+//!   with more workers makes them anew.
 //! - The anchor is made by `setup` in the same commit as the stream's row and never moves. Where
 //!   the row stands without it, this database is a restored copy of the one that was set up, or was
 //!   upgraded: its rows may be anywhere. That is a named stop, never a start from zero.
+
+use std::time::Duration;
 
 use tokio_postgres::Client;
 use uuid::Uuid;
 use walbraid_schemas::notice::{Stop, StopKind};
 
-use crate::policy::Failure;
+use crate::policy::{Cause, Failure};
+
+/// How often the drop of an origin is tried that is in use, and the pause between two tries.
+const DROP_TRIES: u32 = 20;
+const DROP_PAUSE_MS: u64 = 20;
 
 /// What an origin's name is made of, but for the worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -89,6 +98,25 @@ impl LaneOrigins {
         Ok(client.query(sql, &[&self.prefix()]).await?.len() as u64)
     }
 
+    /// Drops the origins of workers that this owner of the lane will never have. Nobody else can
+    /// take them: whoever takes the lane ends this session first.
+    pub(crate) async fn drop_beyond(&self, client: &Client, most: usize) -> Result<(), Failure> {
+        let sql = "SELECT roname FROM pg_catalog.pg_replication_origin \
+                   WHERE pg_catalog.starts_with(roname, $1)";
+        for row in client.query(sql, &[&self.prefix()]).await? {
+            let name: String = row.try_get(0)?;
+            if self.number(&name).is_some_and(|number| number >= most) {
+                drop_unused(client, &name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The worker whose origin has this name.
+    fn number(&self, name: &str) -> Option<usize> {
+        name.strip_prefix(&self.prefix())?.parse().ok()
+    }
+
     fn lost(&self) -> Stop {
         let Self { stream, lane, .. } = self;
         Stop::new(
@@ -104,6 +132,22 @@ impl LaneOrigins {
              anew and run teardown and setup.",
         )
     }
+}
+
+/// A session that was just ended holds its origin for a moment. One that goes on being held is left
+/// to the next owner.
+async fn drop_unused(client: &Client, name: &str) -> Result<(), Failure> {
+    let sql = "SELECT pg_catalog.pg_replication_origin_drop($1)";
+    for _ in 0..DROP_TRIES {
+        match client.execute(sql, &[&name]).await.map_err(Failure::from) {
+            Ok(_) => break,
+            Err(Failure::Transient(held)) if held.cause == Cause::OriginInUse => {
+                tokio::time::sleep(Duration::from_millis(DROP_PAUSE_MS)).await;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
 }
 
 /// Makes the origin of that name when it is not there.
@@ -131,5 +175,7 @@ mod tests {
             origins.anchor(),
             "walbraid_16384_shop_07070707-0707-0707-0707-070707070707_0_anchor"
         );
+        assert_eq!(origins.number(&origins.worker(12)), Some(12));
+        assert_eq!(origins.number(&origins.anchor()), None);
     }
 }

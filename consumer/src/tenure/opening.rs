@@ -42,6 +42,8 @@ pub(super) async fn take(
         start_lsn: lane.stream.start_lsn,
     };
     let taken = fence::take(sql, &origins, &key, lane.owner, lane.epoch, stop).await?;
+    let most = lane.config.apply.workers.most();
+    origins.drop_beyond(sql, most).await?;
     let (epoch, position) = (taken.ownership.epoch, taken.applied_lsn);
     tracing::info!(stream = key.stream, lane = key.lane, epoch, %position, "lane taken");
     Ok(taken)
