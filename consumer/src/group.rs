@@ -7,8 +7,8 @@
 //! hand-over needs no fence. The wait is bounded: the fence is what makes it safe.
 //!
 //! librdkafka tells of a group that is out of reach, and not that it is back, unless the member had
-//! to join anew meanwhile; nor does it call back about offsets. So a group in trouble is asked, again
-//! and again, for an offset.
+//! to join anew meanwhile; nor does it call back about offsets. So a group in trouble is asked for
+//! an offset, again and again.
 //!
 //! Membership is static by default: a member that comes back under its name within the session
 //! time-out gets its lanes back without a rebalance. The name is the host's, and a number that a

@@ -16,6 +16,7 @@ use crate::session::{Session, with_database};
 use crate::stack::Stack;
 use crate::topic::Topic;
 use crate::wait::{PATIENCE, until};
+use crate::witness::Witness;
 
 /// The publication of every bed.
 pub const PUBLICATION: &str = "everything";
@@ -32,6 +33,7 @@ pub struct Bed {
     pub subscriber_url: String,
     /// Its topic.
     pub topic: Topic,
+    is_watched: bool,
     folder: TempDir,
 }
 
@@ -64,8 +66,20 @@ impl Bed {
             publisher_url,
             subscriber_url,
             topic,
+            is_watched: false,
             folder,
         }
+    }
+
+    /// Its pipelines have a witness (`witness`).
+    pub fn watched(mut self) -> Self {
+        self.is_watched = true;
+        self
+    }
+
+    /// They have none, though something fails, for this reason.
+    pub fn unwatched(self, _why: &str) -> Self {
+        self
     }
 
     /// A new session on the publisher.
@@ -84,7 +98,8 @@ impl Bed {
         self.subscriber().await.run(sql).await;
     }
 
-    /// The smallest configuration for this place.
+    /// The smallest configuration for this place, with the number of workers that the run of the
+    /// tests was told.
     pub fn config(&self) -> Config {
         let mut config = Config::new(&self.name);
         config
@@ -95,6 +110,12 @@ impl Bed {
             .text("kafka", "topic", &self.topic.name)
             .text("registry", "url", &self.stack.addresses.registry_url)
             .text("subscriber", "url", &self.subscriber_url);
+        if let Ok(workers) = std::env::var("WALBRAID_CONSUMER_WORKERS") {
+            match workers.parse::<u32>() {
+                Ok(number) => config.set("consumer", "workers", number),
+                Err(_) => config.text("consumer", "workers", &workers),
+            };
+        }
         config
     }
 
@@ -131,12 +152,29 @@ impl Bed {
 
     /// Sets up the pipeline and starts nothing.
     pub async fn set_up(&self, config: &Config) -> Pipeline {
-        let config = self.write(config, "walbraid");
-        run(&config, &["setup"]).await.expect(0);
+        if self.is_watched {
+            Witness::prepare(&self.publisher().await, &self.subscriber().await).await;
+        }
+        let mut pipeline = self.not_set_up(config);
+        pipeline.run(&["setup"]).await.expect(0);
+        self.watch(&mut pipeline).await;
+        pipeline
+    }
+
+    /// A pipeline whose stream is not set up.
+    pub fn not_set_up(&self, config: &Config) -> Pipeline {
         Pipeline {
-            config,
+            config: self.write(config, "walbraid"),
             producer: None,
             consumer: None,
+            witness: None,
+        }
+    }
+
+    async fn watch(&self, pipeline: &mut Pipeline) {
+        if self.is_watched {
+            let witness = Witness::start(&self.publisher_url, &self.subscriber_url);
+            pipeline.witness = Some(witness.await);
         }
     }
 }
@@ -199,6 +237,7 @@ pub struct Pipeline {
     pub producer: Option<Process>,
     /// The consumer, where it runs.
     pub consumer: Option<Process>,
+    witness: Option<Witness>,
 }
 
 impl Pipeline {
@@ -226,7 +265,11 @@ impl Pipeline {
 
     /// Waits until the subscriber has all that the publisher has committed so far.
     pub async fn catch_up(&self) {
+        let written = self.witness.as_ref().map(Witness::written);
         self.run(&["wait", "--timeout", "100"]).await.expect(0);
+        if let (Some(witness), Some(written)) = (&self.witness, written) {
+            witness.assert_arrived(written).await;
+        }
     }
 
     /// The producer.
@@ -269,8 +312,9 @@ impl Pipeline {
         self.consumer = Some(Process::start(&self.config, &["consume"]));
     }
 
-    /// Stops what runs, cleanly.
+    /// Stops what runs, cleanly; what the witness saw was a prefix each time.
     pub async fn terminate(&mut self) {
+        self.witness = None;
         for process in [self.producer.take(), self.consumer.take()]
             .into_iter()
             .flatten()

@@ -28,4 +28,5 @@ pub mod trouble;
 pub mod wait;
 pub mod walsender;
 pub mod watch;
+pub mod witness;
 pub mod workspace;

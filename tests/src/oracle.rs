@@ -3,11 +3,12 @@
 //! Values are compared as text under pinned settings; floats by the bytes their send function
 //! gives, so that -0 and the last bit count. The columns are the publisher's published ones, by
 //! name: the subscriber may have more, in another order. Row filters of a publication apply to the
-//! publisher's rows.
+//! publisher's rows. The tables of a witness, which are written meanwhile, are left to it.
 
 use std::cmp::Ordering;
 
 use crate::session::Session;
+use crate::witness::SCHEMA;
 
 const PINNED: &str = "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; \
     SET extra_float_digits = 3; SET bytea_output = 'hex'; SET lc_monetary = 'C'; \
@@ -74,7 +75,7 @@ async fn published(publisher: &Session, publication: &str) -> Vec<Table> {
              FROM pg_publication_tables t
              JOIN pg_namespace n ON n.nspname = t.schemaname
              JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-             WHERE t.pubname = '{publication}' ORDER BY 1"
+             WHERE t.pubname = '{publication}' AND t.schemaname <> '{SCHEMA}' ORDER BY 1"
         ))
         .await;
     let mut published = Vec::new();

@@ -23,3 +23,5 @@ mod settings;
 mod stops;
 #[path = "fault/subscriber.rs"]
 mod subscriber;
+#[path = "fault/zombies.rs"]
+mod zombies;

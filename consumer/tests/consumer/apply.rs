@@ -1,6 +1,6 @@
 //! Transactions of the log become target transactions.
 
-use walbraid_consumer::config::{Ack, Apply};
+use walbraid_consumer::config::{Ack, Apply, Workers};
 use walbraid_schemas::{Change, Lsn, Value};
 
 use crate::bed::{Bed, START};
@@ -109,27 +109,32 @@ async fn a_backlog_is_grouped_and_one_to_one_is_kept_where_wanted() {
     }
 }
 
+/// One whose rows are all missing, and one without any; with several workers too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_is_not_found_is_skipped_and_progress_goes_on() {
-    let bed = Bed::new("missing", ITEM).await;
-    let item = table("item", &["id int4*", "name text", "price numeric"]);
-    let tables = [bed.log.table(&item).await];
-    let consumer = bed.consume();
-    bed.log
-        .transaction(
-            &tables,
-            vec![update(
-                0,
-                &item,
-                &[Value::Int(9), Value::Text("x"), Value::Null],
-            )],
-        )
-        .await;
-    // Nothing is written, and yet the origin moves.
-    bed.drained().await;
-    assert_eq!(bed.value("SELECT count(*) FROM item").await, "0");
-    consumer.stop().await;
-    bed.done().await;
+async fn a_transaction_that_writes_nothing_moves_progress() {
+    for workers in [1, 4] {
+        let bed = Bed::new("missing", ITEM).await;
+        let item = table("item", &["id int4*", "name text", "price numeric"]);
+        let tables = [bed.log.table(&item).await];
+        let mut config = bed.config();
+        config.apply.workers = Workers::Fixed(workers);
+        config.apply.group_transactions_max = 1;
+        let consumer = bed.consume_with(config);
+        let missing = |id| {
+            let row = [Value::Int(id), Value::Text("x"), Value::Null];
+            vec![update(0, &item, &row)]
+        };
+        for changes in [missing(9), Vec::new(), missing(8), missing(7), Vec::new()] {
+            bed.log.transaction(&tables, changes).await;
+            // Nothing is written behind it, and yet progress is there.
+            bed.drained().await;
+            let newest = "SELECT max(end_lsn) FROM walbraid.progress";
+            assert_eq!(bed.value(newest).await, bed.log.end_lsn().to_string());
+        }
+        assert_eq!(bed.value("SELECT count(*) FROM item").await, "0");
+        consumer.stop().await;
+        bed.done().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

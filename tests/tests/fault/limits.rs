@@ -30,14 +30,11 @@ async fn walsenders(publisher: &Session) -> String {
 
 #[tokio::test]
 async fn a_publisher_without_logical_wal_a_free_slot_or_a_free_walsender_is_refused_by_name() {
-    let bed = Bed::on(Stack::exclusive().await).await;
+    let bed = Bed::on(Stack::exclusive().await)
+        .await
+        .unwatched("the publisher cannot be streamed from until the end");
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
-    let config = bed.write(&bed.config(), "walbraid");
-    let mut pipeline = Pipeline {
-        config,
-        producer: None,
-        consumer: None,
-    };
+    let mut pipeline = bed.not_set_up(&bed.config());
     bed.stack
         .configure_publisher(&[("wal_level", "replica")])
         .await;
@@ -92,7 +89,7 @@ async fn free(taken: Vec<Walsender>, publisher: &Session) {
 
 #[tokio::test]
 async fn a_slot_whose_wal_was_removed_stops_by_name_until_the_stream_is_made_anew() {
-    let bed = Bed::on(Stack::exclusive().await).await;
+    let bed = Bed::on(Stack::exclusive().await).await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     bed.stack
         .configure_publisher(&[("max_slot_wal_keep_size", "1MB")])

@@ -17,7 +17,7 @@ async fn killed_at_random_moments_under_load() {
     let seed = rand::random();
     eprintln!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
     bank::open(&bed.publisher().await).await;
@@ -47,13 +47,18 @@ async fn killed_at_random_moments_under_load() {
 
 #[tokio::test]
 async fn a_frozen_consumer_wakes_up_as_a_zombie_and_does_no_harm() {
-    let bed = Bed::new().await;
+    tokio::join!(frozen_and_awakened(1), frozen_and_awakened(8));
+}
+
+async fn frozen_and_awakened(workers: u32) {
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE log (n int)")
         .await;
     let mut config = bed.config();
     config
         .set("kafka", "session.timeout.ms", 3000)
-        .set("kafka", "heartbeat.interval.ms", 500);
+        .set("kafka", "heartbeat.interval.ms", 500)
+        .set("consumer", "workers", workers);
     let mut pipeline = bed.pipeline_with(&config).await;
     let publisher = bed.publisher().await;
     publisher
@@ -92,7 +97,7 @@ async fn a_frozen_consumer_wakes_up_as_a_zombie_and_does_no_harm() {
 
 #[tokio::test]
 async fn a_second_producer_does_no_harm() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
     bank::open(&bed.publisher().await).await;
@@ -117,7 +122,7 @@ async fn a_second_producer_does_no_harm() {
 
 #[tokio::test]
 async fn killed_in_the_middle_of_a_transaction_of_many_parts() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
         .await;
     let mut config = bed.config();

@@ -8,7 +8,7 @@ use walbraid_tests::wait::{PATIENCE, until};
 
 #[tokio::test]
 async fn the_publisher_crashes_and_comes_back() {
-    let bed = Bed::on(Stack::exclusive().await).await;
+    let bed = Bed::on(Stack::exclusive().await).await.watched();
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
     pipeline.producer().expect(&[CARRYING]);
@@ -26,7 +26,7 @@ async fn the_publisher_crashes_and_comes_back() {
 
 #[tokio::test]
 async fn the_walsender_is_ended_again_and_again() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both(bank::SCHEMA).await;
     let mut pipeline = bed.pipeline().await;
     pipeline.producer().expect(&[CARRYING, SLOT_IN_USE]);
@@ -63,7 +63,7 @@ async fn the_walsender_is_ended_again_and_again() {
 
 #[tokio::test]
 async fn a_slot_that_is_gone_stops_the_producer_by_name() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
     pipeline.catch_up().await;
@@ -100,7 +100,7 @@ async fn a_slot_that_is_gone_stops_the_producer_by_name() {
 /// From 18 on the walsender only warns of it, and leaves the tables out.
 #[tokio::test]
 async fn a_publication_dropped_under_the_producer_stops_it_by_name() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
     let publisher = bed.publisher().await;

@@ -11,7 +11,7 @@ const TRIES: usize = 4;
 
 #[tokio::test]
 async fn a_new_table_waits_for_the_registry() {
-    let bed = Bed::on(Stack::exclusive().await).await;
+    let bed = Bed::on(Stack::exclusive().await).await.watched();
     bed.both("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         .await;
     let mut pipeline = bed.pipeline().await;
@@ -32,7 +32,7 @@ async fn a_new_table_waits_for_the_registry() {
 
 #[tokio::test]
 async fn a_consumer_that_knows_no_schema_waits_for_the_registry() {
-    let bed = Bed::on(Stack::exclusive().await).await;
+    let bed = Bed::on(Stack::exclusive().await).await.watched();
     bed.both("CREATE TABLE a (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
     let publisher = bed.publisher().await;
@@ -53,7 +53,7 @@ async fn a_consumer_that_knows_no_schema_waits_for_the_registry() {
 
 #[tokio::test]
 async fn a_registry_that_answers_5xx_is_waited_for_at_the_start_and_in_mid_run() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         .await;
     let registry = Front::of(&bed.stack.addresses.registry_url).await;
@@ -100,7 +100,7 @@ async fn a_registry_that_answers_5xx_is_waited_for_at_the_start_and_in_mid_run()
 /// A registry that keeps its own rules: the compatibility of a subject is not ours to set.
 #[tokio::test]
 async fn a_schema_that_the_registry_refuses_stops_by_its_subject_and_goes_on_when_it_is_taken() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
     let registry = Front::of(&bed.stack.addresses.registry_url).await;
     registry.refuse("PUT", "/config/", 405);

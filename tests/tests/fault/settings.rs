@@ -6,7 +6,7 @@ use walbraid_tests::session::with_database;
 
 #[tokio::test]
 async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.unwatched("nothing runs");
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let publisher = bed.publisher().await;
     let user = format!("{}_user", bed.name);
@@ -97,7 +97,7 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
 /// A database does not come by itself: who would wait for one waits for ever.
 #[tokio::test]
 async fn a_database_that_is_not_there_is_not_waited_for() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.unwatched("nothing runs");
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let pipeline = bed.set_up(&bed.config()).await;
     for (command, side, url) in [
@@ -114,7 +114,7 @@ async fn a_database_that_is_not_there_is_not_waited_for() {
 
 #[tokio::test]
 async fn names_that_a_stream_was_not_set_up_with_are_told_with_both_and_what_helps() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.unwatched("nothing runs");
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let pipeline = bed.set_up(&bed.config()).await;
     for (what, key, set_up) in [

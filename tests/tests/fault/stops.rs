@@ -6,7 +6,7 @@ use walbraid_tests::wait::{PATIENCE, until};
 
 #[tokio::test]
 async fn a_row_that_the_subscriber_refuses_stops_at_its_transaction() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
     bed.subscriber()
         .await
@@ -51,7 +51,7 @@ async fn a_row_that_the_subscriber_refuses_stops_at_its_transaction() {
 
 #[tokio::test]
 async fn a_table_or_column_that_is_missing_stops_and_goes_on_when_it_is_there() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.publisher()
         .await
         .run("CREATE TABLE t (id int PRIMARY KEY, v int)")
@@ -90,7 +90,7 @@ async fn a_table_or_column_that_is_missing_stops_and_goes_on_when_it_is_there() 
 
 #[tokio::test]
 async fn a_row_that_is_missing_is_logged_and_skipped_or_stops() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
     let mut config = bed.config();
     let mut pipeline = bed.pipeline_with(&config).await;
@@ -144,7 +144,7 @@ async fn a_row_that_is_missing_is_logged_and_skipped_or_stops() {
 
 #[tokio::test]
 async fn a_slot_of_another_plugin_is_refused() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let make = format!(
         "SELECT pg_create_logical_replication_slot('{}', 'test_decoding')",
@@ -158,7 +158,7 @@ async fn a_slot_of_another_plugin_is_refused() {
 #[tokio::test]
 async fn a_topic_with_more_partitions_or_compaction_is_refused() {
     for (key, value) in [("partitions", ""), ("cleanup.policy", "compact")] {
-        let bed = Bed::new().await;
+        let bed = Bed::new().await.watched();
         bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
         bed.topic
             .create(if key == "partitions" { 3 } else { 1 })
@@ -173,7 +173,7 @@ async fn a_topic_with_more_partitions_or_compaction_is_refused() {
 
 #[tokio::test]
 async fn a_log_whose_beginning_is_gone_stops_by_name() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.unwatched("records are counted");
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
     pipeline.catch_up().await;
@@ -200,7 +200,7 @@ async fn a_log_whose_beginning_is_gone_stops_by_name() {
 
 #[tokio::test]
 async fn setup_waits_for_the_end_of_a_run_that_was_killed_while_it_made_the_slot() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let config = bed.write(&bed.config(), "walbraid");
     let open = bed.publisher().await;
@@ -231,7 +231,7 @@ async fn setup_waits_for_the_end_of_a_run_that_was_killed_while_it_made_the_slot
 
 #[tokio::test]
 async fn a_topic_that_was_made_anew_stops_both_sides_and_setup_says_what_helps() {
-    let bed = Bed::new().await;
+    let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let mut pipeline = bed.pipeline().await;
     bed.publisher().await.run("INSERT INTO t VALUES (1)").await;

@@ -217,3 +217,27 @@ fn tests_wait_for_conditions() {
     }
     check("sleeps in tests", &findings);
 }
+
+/// Something fails in each of them, and a reader is to look at the subscriber meanwhile.
+#[test]
+fn fault_tests_are_watched_or_say_why_not() {
+    let mut findings = Vec::new();
+    let mut places = 0;
+    for (path, text) in rust() {
+        if !path.starts_with("tests/tests/fault/") {
+            continue;
+        }
+        for statement in text.split(';') {
+            let words: String = statement.split_whitespace().collect();
+            let makes = ["Bed::new(", "Bed::on("]
+                .iter()
+                .any(|make| words.contains(make));
+            places += usize::from(makes);
+            if makes && !words.contains(".watched()") && !words.contains(".unwatched(\"") {
+                findings.push(format!("{path}: {}", statement.trim()));
+            }
+        }
+    }
+    check("places of fault tests that nobody watches", &findings);
+    assert!(places > 0, "no place was looked at");
+}
