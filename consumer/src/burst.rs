@@ -5,7 +5,7 @@
 //! transaction tells where it ends. Nothing here waits for an answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use walbraid_apply::coordinator::Commit;
 use walbraid_apply::event::Event;
@@ -44,6 +44,8 @@ impl Worker {
                 .map(|one| (one.xid, one.commit_lsn))
                 .collect(),
             begun_at: Instant::now(),
+            rests_since: None,
+            rested: Duration::ZERO,
             busy_us: None,
         });
         self.tell_busy();
@@ -80,6 +82,9 @@ impl Worker {
             let message = format!("a piece of unit {} that is not open", unit.0);
             return Err(Failure::definite(StopKind::Internal, message));
         };
+        if let Some(flight) = self.flights.back_mut() {
+            flight.goes_on(Instant::now());
+        }
         let size_bytes = extension.piece.size_bytes();
         self.write_piece(&extension.piece, 0, &mut changes).await?;
         self.tell(Event::Consumed { unit, size_bytes });

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use walbraid_apply::failure::Place;
 use walbraid_apply::mapping::Mapped;
@@ -62,6 +62,10 @@ pub(crate) struct Flight {
     /// For messages: the transactions, each with the number of changes up to its end.
     pub(crate) transactions: Vec<(u32, Lsn)>,
     pub(crate) begun_at: Instant,
+    /// Since when all of it that has arrived is answered, while more is to come from the log.
+    pub(crate) rests_since: Option<Instant>,
+    /// How long it rested before.
+    pub(crate) rested: Duration,
     /// How long the session was busy with it, once it is through with its statements.
     pub(crate) busy_us: Option<u64>,
 }
@@ -129,13 +133,28 @@ impl Due {
 
 impl Flight {
     /// The session is through with the unit's statements: how long it was busy with them, in
-    /// microseconds. It was free since then, if that is later than the unit was begun.
-    pub(crate) fn through(&mut self, free_since: &mut Instant) -> u64 {
+    /// microseconds. It was free since then, if that is later than the unit was begun. While the
+    /// unit rested, the log was waited for and not the server.
+    pub(crate) fn through(&mut self, free_since: &mut Instant, now: Instant) -> u64 {
+        self.goes_on(now);
         *self.busy_us.get_or_insert_with(|| {
             let from = self.begun_at.max(*free_since);
-            *free_since = Instant::now();
-            u64::try_from(free_since.duration_since(from).as_micros()).unwrap_or(u64::MAX)
+            *free_since = now;
+            let busy = now.duration_since(from).saturating_sub(self.rested);
+            u64::try_from(busy.as_micros()).unwrap_or(u64::MAX)
         })
+    }
+
+    /// All of it that has arrived is answered.
+    pub(crate) fn rests(&mut self, now: Instant) {
+        self.rests_since.get_or_insert(now);
+    }
+
+    /// More of it has arrived.
+    pub(crate) fn goes_on(&mut self, now: Instant) {
+        if let Some(since) = self.rests_since.take() {
+            self.rested += now.duration_since(since);
+        }
     }
 
     /// Takes in the answer to a change's statement; what was missing if that is how it went.
@@ -170,5 +189,56 @@ impl Flight {
     /// Rows that were not found.
     pub(crate) fn missing_count(&self) -> u64 {
         self.counts.missing_updates + self.counts.missing_deletes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a unit was begun, when its session became free, when it rested, when it was through;
+    /// how long its session was busy with it. Milliseconds.
+    type Case = (u64, u64, &'static [(u64, u64)], u64, u64);
+
+    fn flight(begun_at: Instant) -> Flight {
+        Flight {
+            unit: UnitId(1),
+            run: 1,
+            counts: Counts::default(),
+            missing: Vec::new(),
+            transactions: Vec::new(),
+            begun_at,
+            rests_since: None,
+            rested: Duration::ZERO,
+            busy_us: None,
+        }
+    }
+
+    #[test]
+    fn a_session_is_busy_while_the_server_is_waited_for() {
+        const CASES: &[Case] = &[
+            (10, 0, &[], 15, 5),
+            (10, 12, &[], 15, 3),
+            (10, 0, &[(12, 112)], 115, 5),
+            (10, 12, &[(13, 113), (114, 214)], 216, 4),
+            (10, 0, &[(12, 112)], 112, 2),
+        ];
+        let zero = Instant::now();
+        let at = |ms| zero + Duration::from_millis(ms);
+        for &(begun, free, rests, through, busy) in CASES {
+            let (mut flight, mut free_since) = (flight(at(begun)), at(free));
+            for &(from, to) in rests {
+                flight.rests(at(from));
+                flight.rests(at(to));
+                // What arrives last may end it at once.
+                if to < through {
+                    flight.goes_on(at(to));
+                }
+            }
+            let busy_us = flight.through(&mut free_since, at(through));
+            assert_eq!(busy_us, busy * 1_000, "{begun} {free} {rests:?} {through}");
+            assert_eq!(free_since, at(through));
+            assert_eq!(flight.through(&mut free_since, at(1_000)), busy_us);
+        }
     }
 }

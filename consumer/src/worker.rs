@@ -437,6 +437,13 @@ impl Worker {
             Some(Step::Commit) => self.committed(tag),
             _ => return Err(self.out_of_step("CommandComplete")),
         }
+        let is_open = matches!(self.writing, Writing::Open { .. });
+        if is_open
+            && self.due.is_empty()
+            && let Some(flight) = self.flights.front_mut()
+        {
+            flight.rests(Instant::now());
+        }
         self.count_held();
         Ok(())
     }
@@ -455,7 +462,7 @@ impl Worker {
         if flight.busy_us.is_some() {
             return;
         }
-        flight.through(&mut self.free_since);
+        flight.through(&mut self.free_since, Instant::now());
         let missing = flight.missing.first();
         let any_missing = flight.missing_count() > 0;
         match (self.config.on_missing, missing) {
@@ -479,8 +486,9 @@ impl Worker {
         let Some(mut flight) = self.flights.pop_front() else {
             return;
         };
-        let busy_us = flight.through(&mut self.free_since);
-        self.free_since = Instant::now();
+        let now = Instant::now();
+        let busy_us = flight.through(&mut self.free_since, now);
+        self.free_since = now;
         let tag = match tag.command {
             Command::Commit => CommitTag::Commit,
             _ => CommitTag::RollBack,
