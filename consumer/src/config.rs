@@ -91,8 +91,6 @@ pub struct Kafka {
 pub struct Apply {
     /// Sessions that apply a lane.
     pub workers: Workers,
-    /// Sessions that apply, of all lanes of the process.
-    pub workers_total: usize,
     /// Tables, as `schema.table`, whose triggers and functions are declared to touch nothing that
     /// conflict keys would have to know of.
     pub parallel_safe: Vec<String>,
@@ -120,7 +118,6 @@ impl Default for Apply {
     fn default() -> Self {
         Self {
             workers: Workers::Fixed(1),
-            workers_total: 8,
             parallel_safe: Vec::new(),
             resolver: true,
             group_transactions_max: 256,

@@ -107,6 +107,11 @@ impl Failure {
         }
     }
 
+    /// True if the subscriber has no replication origin for one more worker: fewer can do.
+    pub fn is_for_want_of_origins(&self) -> bool {
+        matches!(self, Self::Definite(stop) if stop.kind == StopKind::OriginLimit)
+    }
+
     /// A transient failure.
     pub fn transient(cause: Cause, kind: StopKind, message: String) -> Self {
         let stop = Stop {

@@ -1,8 +1,9 @@
 //! The worker pool of a tenure: sessions that apply, and a task for each.
 //!
-//! The first sessions are opened before anything is applied; further ones join while work goes on,
-//! one at a time, in a task of their own, so that the lane does not wait for them. A worker's
-//! number is its place here, and part of the name of its origin.
+//! The first sessions are opened before anything is applied, as many as the subscriber has origins
+//! for; further ones join while work goes on, one at a time, in a task of their own, so that the
+//! lane does not wait for them. A worker's number is its place here, and part of the name of its
+//! origin.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,6 +17,7 @@ use walbraid_apply::event::Event;
 use walbraid_apply::mapping::Mapped;
 use walbraid_apply::resolver::ReadId;
 use walbraid_apply::scheduler::WorkerId;
+use walbraid_schemas::notice::Stop;
 use walbraid_schemas::notice::StopKind;
 use walbraid_wire::ConnectOptions;
 
@@ -65,6 +67,8 @@ pub(crate) struct Pool {
     /// By worker; they outlive the members.
     origins: Vec<Arc<str>>,
     joining: Option<JoinHandle<Result<Session, Failure>>>,
+    /// The last session that was asked for could not be had.
+    is_short: bool,
     events: mpsc::UnboundedSender<Event>,
     loss: Loss,
     locks: Locks,
@@ -72,7 +76,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Opens that many sessions, then starts their workers; on failure none is left.
+    /// Opens that many sessions, or as many as there are origins for, then starts their workers; on
+    /// failure none is left.
     pub(crate) async fn open(
         lane: &Lane,
         ownership: Ownership,
@@ -102,6 +107,7 @@ impl Pool {
             members: Vec::new(),
             origins: Vec::new(),
             joining: None,
+            is_short: false,
             locks: Locks::new(
                 subscriber.side(),
                 name("locks"),
@@ -119,7 +125,14 @@ impl Pool {
         };
         let mut sessions = Vec::new();
         for number in 0..workers {
-            sessions.push(pool.plan.clone().session(number).await?);
+            match pool.plan.clone().session(number).await {
+                Ok(session) => sessions.push(session),
+                Err(failure) if number > 0 && failure.is_for_want_of_origins() => {
+                    pool.refused(failure);
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            }
         }
         for session in sessions {
             pool.add(session);
@@ -158,6 +171,23 @@ impl Pool {
         self.joining.get_or_insert_with(|| tokio::spawn(session));
     }
 
+    /// One more session could not be had: what is there goes on. Said once until one can.
+    pub(crate) fn refused(&mut self, failure: Failure) {
+        let lane = self.plan.lane;
+        let Stop { message, hint, .. } = failure.into_stop();
+        if std::mem::replace(&mut self.is_short, true) {
+            tracing::debug!(lane, "no further worker can join: {message}");
+        } else {
+            let hint = hint.unwrap_or_default();
+            tracing::warn!(lane, hint, "no further worker can join: {message}");
+        }
+    }
+
+    /// How many workers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
     /// The worker of the session that is being opened, once it is; never, if none is.
     pub(crate) async fn joined(&mut self) -> Result<WorkerId, Failure> {
         let Some(joining) = &mut self.joining else {
@@ -166,7 +196,11 @@ impl Pool {
         let opened = joining.await;
         self.joining = None;
         match opened {
-            Ok(session) => Ok(self.add(session?)),
+            Ok(session) => {
+                let worker = self.add(session?);
+                self.is_short = false;
+                Ok(worker)
+            }
             Err(error) => {
                 let message = format!("the task that opens a worker's session failed: {error}");
                 Err(Failure::definite(StopKind::Internal, message))

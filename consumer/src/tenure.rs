@@ -284,8 +284,7 @@ impl Tenure {
         match joined {
             Ok(worker) => self.step(lane, Event::Joined { worker }),
             Err(failure) => {
-                let message = failure.into_stop().message;
-                tracing::warn!(lane = lane.number, "no further worker can join: {message}");
+                self.pool.refused(failure);
                 self.step(lane, Event::Refused);
             }
         }

@@ -233,7 +233,6 @@ impl Check {
     fn apply(&mut self) -> consumer::Apply {
         consumer::Apply {
             workers: self.workers(),
-            workers_total: self.workers_total(),
             parallel_safe: self.list("consumer.parallel_safe"),
             resolver: self.flag("consumer.resolver"),
             group_transactions_max: self.number("consumer.group"),

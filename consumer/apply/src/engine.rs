@@ -191,6 +191,13 @@ impl Engine {
         self.phase = Phase::Applying;
     }
 
+    /// Not all sessions that are to be there from the start could be opened, but so many. The
+    /// others are asked for later.
+    pub fn begin_with(&mut self, now_ms: u64, workers: usize) {
+        self.pending.scheduler.open(workers);
+        self.connect_at_ms = now_ms.saturating_add(CONNECT_AGAIN_MS);
+    }
+
     /// Takes in one event; appends what is to be done.
     pub fn step(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
         if self.phase != Phase::Applying {

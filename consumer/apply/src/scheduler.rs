@@ -83,7 +83,7 @@ pub enum Bound {
 pub struct Scheduler {
     workers: Vec<Worker>,
     limits: InFlightLimits,
-    /// How many of the workers are open from the start.
+    /// How many of the workers are to be open from the start.
     initial: usize,
     /// How many of the workers are given units, from the first on.
     effective: usize,
@@ -146,6 +146,14 @@ impl Scheduler {
         let open = self.workers.iter().take_while(|worker| worker.joined);
         self.effective = wanted.min(open.count()).max(1);
         wanted - self.effective
+    }
+
+    /// So many workers are open, the first ones, before anything was given to any.
+    pub fn open(&mut self, workers: usize) {
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.joined = number < workers;
+        }
+        self.set_effective(self.initial);
     }
 
     /// How many workers are open.

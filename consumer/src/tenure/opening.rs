@@ -1,7 +1,8 @@
 //! How a tenure begins: the lane is taken, sessions are opened, what runs is started.
 //!
-//! Sessions are all opened before any worker starts, so that a tenure either stands or leaves
-//! nothing behind but the epoch it raised.
+//! Sessions are opened before any worker starts, so that a tenure either stands or leaves nothing
+//! behind but the epoch it raised. One is enough: those that the subscriber has no origins for
+//! join later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -120,13 +121,16 @@ impl Tenure {
             swept_at: Instant::now(),
         };
         let position = position(lane, taken);
-        let engine = match lane.engine.take() {
+        let mut engine = match lane.engine.take() {
             Some(mut engine) => {
                 engine.resume(position);
                 engine
             }
             None => Engine::new(lane.config.engine(), position),
         };
+        if pool.len() < lane.config.apply.workers.initial() {
+            engine.begin_with(lane.now_ms(), pool.len());
+        }
         lane.transactions_before
             .get_or_insert(taken.transactions_applied);
         lane.metrics.running.set(1);

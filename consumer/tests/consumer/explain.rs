@@ -30,7 +30,6 @@ async fn what_was_counted_is_kept_and_exposed() {
     let audited_ref = [bed.log.table(&audited).await];
     let mut config = bed.config();
     config.apply.workers = Workers::Fixed(4);
-    config.apply.workers_total = 4;
     config.apply.group_transactions_max = 1;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&bed.name, &mut registry);

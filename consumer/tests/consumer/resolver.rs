@@ -31,7 +31,6 @@ fn users() -> Table {
 fn config(bed: &Bed, resolver: bool) -> Config {
     let mut config = bed.config();
     config.apply.workers = Workers::Fixed(WORKERS);
-    config.apply.workers_total = WORKERS;
     config.apply.group_transactions_max = 1;
     config.apply.resolver = resolver;
     config

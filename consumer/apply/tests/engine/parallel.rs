@@ -197,6 +197,29 @@ fn a_session_that_is_refused_is_asked_for_again() {
 }
 
 #[test]
+fn a_fixed_number_of_workers_begins_with_those_that_could_be_opened() {
+    let mut pool = Pool::new(3);
+    pool.lane.engine.begin_with(pool.lane.now_ms, 1);
+    are(&pool.updates(&[1]), &["run 1 on 0"]);
+    are(&pool.updates(&[2]), &["run 2 on 0"]);
+    assert_eq!(pool.lane.engine.status().workers, 1);
+    pool.lane.now_ms += 10_000;
+    are(&pool.step(Event::Tick), &["connect"]);
+    are(
+        &pool.step(Event::Joined {
+            worker: WorkerId(1),
+        }),
+        &["connect"],
+    );
+    are(&pool.step(Event::Refused), &NOTHING);
+    assert_eq!(pool.lane.engine.status().workers, 2);
+    are(&pool.commits(1), &NOTHING);
+    are(&pool.commits(2), &NOTHING);
+    are(&pool.updates(&[3]), &["run 3 on 0"]);
+    are(&pool.updates(&[4]), &["run 4 on 1"]);
+}
+
+#[test]
 fn an_alarm_that_went_off_is_set_again() {
     let mut pool = Pool::new(2);
     pool.updates(&[1]);
