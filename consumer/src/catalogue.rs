@@ -90,6 +90,7 @@ pub async fn read(
         primary_key,
         replica_identity,
         insert_trigger: class.try_get(2)?,
+        rule: class.try_get(3)?,
         keys: Keys::default(),
     }))
 }
@@ -148,7 +149,10 @@ const CLASS: &str = "
 SELECT c.oid, c.relkind::text,
        EXISTS (SELECT FROM pg_catalog.pg_trigger t
                WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
-                 AND t.tgenabled IN ('R', 'A') AND t.tgtype & 7 = 7)
+                 AND t.tgenabled IN ('R', 'A') AND t.tgtype & 7 = 7),
+       (SELECT r.rulename::text FROM pg_catalog.pg_rewrite r
+        WHERE r.ev_class = c.oid AND r.ev_enabled IN ('R', 'A') AND r.ev_type <> '1'
+        ORDER BY r.rulename LIMIT 1)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2";
 

@@ -5,7 +5,9 @@
 //! answered are closed: nobody knows whether the server has them.
 
 use walbraid_apply::event::Event;
-use walbraid_apply::failure::{Failure as UnitFailure, ServerFailure};
+use walbraid_apply::failure::{Failure as UnitFailure, Place, ServerFailure};
+use walbraid_apply::mapping::Mapped;
+use walbraid_apply::statement::GUARD_SQLSTATE;
 use walbraid_wire::{ServerError, TransactionStatus};
 
 use crate::flight::{Flight, Step};
@@ -104,6 +106,13 @@ impl Worker {
 
 fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
     let (place, relation) = match failed {
+        Some(Step::Change {
+            place,
+            mapped: Some(mapped),
+            ..
+        }) if error.sqlstate.code() == GUARD_SQLSTATE && mapped.generates() => {
+            return made_otherwise(place, &mapped);
+        }
         Some(Step::Change { place, mapped, .. }) => {
             (Some(place), mapped.map(|mapped| mapped.relation().sql()))
         }
@@ -130,5 +139,27 @@ fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
         error,
         place,
         relation,
+    }
+}
+
+/// A column that the subscriber generates came out otherwise than it was published.
+fn made_otherwise(place: Place, mapped: &Mapped) -> UnitFailure {
+    let relation = mapped.relation().sql();
+    let message = format!(
+        "relation {relation} of the subscriber generates another value than was published: {}",
+        mapped.generated()
+    );
+    let hint = "Make it an ordinary column on the subscriber, or give it the publisher's \
+                expression.";
+    UnitFailure::Server {
+        error: ServerFailure {
+            // generated_always, as the server itself says of a value that it does not take.
+            sqlstate: "428C9".to_owned(),
+            message,
+            hint: Some(hint.to_owned()),
+            ..ServerFailure::default()
+        },
+        place: Some(place),
+        relation: Some(relation),
     }
 }

@@ -31,6 +31,8 @@ struct Operations {
 struct Table {
     kind: String,
     hidden_rows: bool,
+    /// A rule that fires for changes that are applied.
+    rule: Option<String>,
     /// Privileges that the role has not.
     missing: Vec<&'static str>,
     columns: BTreeMap<String, Column>,
@@ -121,7 +123,10 @@ async fn tables(
                       pg_catalog.has_table_privilege(c.oid, 'TRUNCATE'),
                       a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod),
                       a.attgenerated <> '',
-                      a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+                      a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
+                      (SELECT pg_catalog.min(r.rulename::text) FROM pg_catalog.pg_rewrite r
+                       WHERE r.ev_class = c.oid AND r.ev_enabled IN ('R', 'A')
+                         AND r.ev_type <> '1')
                FROM unnest($1::text[], $2::text[]) AS w (schema, name)
                JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
                JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
@@ -141,6 +146,7 @@ async fn tables(
         let table: &mut Table = tables.entry((row.get(0), row.get(1))).or_default();
         table.kind = row.get(2);
         table.hidden_rows = row.get(3);
+        table.rule = row.get(13);
         table.missing = [
             ("SELECT", operations.update || operations.delete, 4),
             ("INSERT", operations.insert, 5),
@@ -189,19 +195,20 @@ fn compare(
             "Create the table on the subscriber.".to_owned(),
         );
     };
+    if let Some(rule) = &table.rule {
+        error(
+            shape,
+            format!("rule \"{rule}\" of the subscriber's table \"{name}\" fires in replica mode"),
+            format!("ALTER TABLE {name} ENABLE RULE {rule} lets it fire for other sessions only."),
+        );
+    }
     for (column, type_name) in published {
-        match table.columns.get(column) {
-            None => error(
+        if !table.columns.contains_key(column) {
+            error(
                 shape,
                 format!("table \"{name}\" of the subscriber has no column \"{column}\""),
                 format!("Add it on the subscriber, of type {type_name}."),
-            ),
-            Some(found) if found.generated => error(
-                shape,
-                format!("column \"{column}\" of the subscriber's table \"{name}\" is generated"),
-                "Make it an ordinary column, or leave it out of the publication.".to_owned(),
-            ),
-            Some(_) => {}
+            );
         }
     }
     if !table.missing.is_empty() {
@@ -235,6 +242,19 @@ fn warnings(
                     found.type_name
                 ),
                 "A value that the subscriber's type does not take stops the stream.",
+            ));
+        }
+    }
+    for (column, _) in published {
+        if table
+            .columns
+            .get(column)
+            .is_some_and(|found| found.generated)
+        {
+            findings.push(Finding::warning(
+                subject,
+                format!("column \"{column}\" of the subscriber's table \"{name}\" is generated"),
+                "The stream stops at a row for which it makes another value than was published.",
             ));
         }
     }
@@ -330,6 +350,10 @@ mod tests {
                 }
             }),
             &["is generated"],
+        );
+        check(
+            with(|t| t.rule = Some("r".to_owned())),
+            &["rule \"r\" of the subscriber's table \"shop.t\" fires"],
         );
     }
 }

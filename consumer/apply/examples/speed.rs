@@ -327,6 +327,7 @@ fn target(more: bool) -> Target {
         primary_key: Some(UniqueIndex { columns: vec![key] }),
         replica_identity: None,
         insert_trigger: false,
+        rule: None,
         keys: Keys {
             columns: (0..COLUMNS.len()).map(key_type).collect(),
             indexes: (0..if more { 3 } else { 1 }).map(index).collect(),

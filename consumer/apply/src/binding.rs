@@ -328,10 +328,9 @@ impl Operation {
     /// True if a sent value of that column of the new row is a parameter.
     pub(crate) fn takes(self, column: &MappedColumn) -> bool {
         match self {
-            Self::Insert | Self::MoveByOld => column.writable,
-            Self::MoveByNew => column.writable || column.compared,
-            Self::UpdateByNew => column.compared || self.assigns(column),
-            Self::UpdateByOld => self.assigns(column),
+            Self::Insert | Self::MoveByOld | Self::MoveByNew => true,
+            Self::UpdateByNew => column.compared || self.assigns(column) || !column.writable,
+            Self::UpdateByOld => self.assigns(column) || !column.writable,
             Self::Delete => false,
         }
     }

@@ -30,7 +30,7 @@ pub struct MappedColumn {
     pub column: usize,
     /// How its values travel in the log.
     pub carrier: Carrier,
-    /// May be named in an INSERT: not a generated column.
+    /// May be named in an INSERT: not a generated column, whose value is compared instead.
     pub writable: bool,
     /// `GENERATED ALWAYS AS IDENTITY`: an UPDATE may not name it.
     pub always: bool,
@@ -113,6 +113,17 @@ pub enum MappingError {
         /// The columns, in the subscriber's order.
         columns: Vec<String>,
     },
+    /// A rule fires for changes that are applied, and may put anything in their place.
+    #[error(
+        "relation {relation} of the subscriber has a rule that fires: {}",
+        quote::identifier(.rule)
+    )]
+    RuleFires {
+        /// The relation, quoted.
+        relation: String,
+        /// The rule.
+        rule: String,
+    },
     /// The publisher's shape itself cannot be had: the registry gives another schema than the one
     /// that the change was written with, or none.
     #[error("{}", .0.message)]
@@ -129,6 +140,14 @@ impl MappingError {
             Self::ColumnsMissing { .. } => {
                 "Add the columns to the subscriber's table: what the log holds already carries \
                  them, whatever is published from now on."
+            }
+            Self::RuleFires { relation, rule } => {
+                let rule = quote::identifier(rule);
+                let hint = format!(
+                    "Native replication runs no rules either: ALTER TABLE {relation} ENABLE RULE \
+                     {rule} lets it fire for other sessions only."
+                );
+                return Stop::new(StopKind::SubscriberShape, self.to_string()).hint(hint);
             }
             Self::NotNullWithoutDefault { .. } => {
                 "Give the columns a default on the subscriber, or drop their NOT NULL constraint: \
@@ -160,6 +179,12 @@ impl Mapped {
             return Err(MappingError::NotATable {
                 relation: relation.sql(),
                 kind,
+            });
+        }
+        if let Some(rule) = &relation.rule {
+            return Err(MappingError::RuleFires {
+                relation: relation.sql(),
+                rule: rule.clone(),
             });
         }
         let mut columns = map_columns(&table, &relation)?;
@@ -214,6 +239,18 @@ impl Mapped {
     /// The subscriber's shape.
     pub fn relation(&self) -> &Arc<Relation> {
         &self.relation
+    }
+
+    /// The subscriber generates some published column itself.
+    pub fn generates(&self) -> bool {
+        self.columns.iter().any(|mapped| !mapped.writable)
+    }
+
+    /// Published columns that the subscriber generates itself, quoted, for a message.
+    pub fn generated(&self) -> String {
+        let generated = self.columns.iter().filter(|mapped| !mapped.writable);
+        let name = |mapped: &MappedColumn| self.relation.columns[mapped.column].name.clone();
+        list(&generated.map(name).collect::<Vec<_>>())
     }
 
     /// Where each published column goes, in the publisher's order.

@@ -119,6 +119,8 @@ pub struct Relation {
     pub replica_identity: Option<UniqueIndex>,
     /// A BEFORE INSERT row trigger that fires in replica mode exists (it may fill columns).
     pub insert_trigger: bool,
+    /// A rule that fires in replica mode: it rewrites the statements by which changes are applied.
+    pub rule: Option<String>,
     /// What conflict keys rest on.
     pub keys: Keys,
 }

@@ -248,6 +248,40 @@ impl Text {
         self.binary.push(binary);
         format!("${}", self.parameter_types.len())
     }
+
+    /// Has the statement fail where a value that the subscriber made differs.
+    fn returning(&mut self, made: Made) {
+        if let Some(guard) = made.guard() {
+            self.sql += " RETURNING ";
+            self.sql += &guard;
+        }
+    }
+}
+
+/// Published columns that the subscriber generates itself: what comes out must be what was
+/// published. Where it is not, the statement fails with [`GUARD_SQLSTATE`], which nothing else in
+/// it can.
+#[derive(Debug, Default)]
+struct Made(Vec<String>);
+
+/// `cardinality_violation`: a subquery that is evaluated only where a value differs has two rows.
+pub const GUARD_SQLSTATE: &str = "21000";
+
+impl Made {
+    fn must_equal(&mut self, column: &Column, parameter: &str) {
+        let name = quote::identifier(&column.name);
+        self.0.push(format!(
+            "{name}{TEXT} IS DISTINCT FROM {parameter}::{}{TEXT}",
+            column.type_sql
+        ));
+    }
+
+    fn guard(&self) -> Option<String> {
+        let differs = self.0.join(" OR ");
+        (!self.0.is_empty()).then(|| {
+            format!("CASE WHEN {differs} THEN (SELECT 1 FROM pg_catalog.generate_series(1, 2)) END")
+        })
+    }
 }
 
 fn write(mapped: &Mapped, shape: &Shape) -> Statement {
@@ -280,13 +314,19 @@ fn insert(mapped: &Mapped, absent: &Mask, text: &mut Text) {
     let relation = mapped.relation();
     let mut names = Vec::new();
     let mut values = Vec::new();
+    let mut made = Made::default();
     for (place, target) in mapped.columns().iter().enumerate() {
-        if absent.contains(place) || !Operation::Insert.takes(target) {
+        if absent.contains(place) {
             continue;
         }
         let column = &relation.columns[target.column];
-        names.push(quote::identifier(&column.name));
-        values.push(text.parameter(column, target.binary));
+        let parameter = text.parameter(column, target.binary);
+        if target.writable {
+            names.push(quote::identifier(&column.name));
+            values.push(parameter);
+        } else {
+            made.must_equal(column, &parameter);
+        }
     }
     let target = relation.sql();
     text.sql = if names.is_empty() {
@@ -300,11 +340,13 @@ fn insert(mapped: &Mapped, absent: &Mask, text: &mut Text) {
         let (names, values) = (names.join(", "), values.join(", "));
         format!("INSERT INTO {target} ({names}){overriding} VALUES ({values})")
     };
+    text.returning(made);
 }
 
 fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
     let relation = mapped.relation();
     let mut assignments = Vec::new();
+    let mut made = Made::default();
     let mut parameters = vec![String::new(); mapped.columns().len()];
     for (place, target) in mapped.columns().iter().enumerate() {
         if shape.absent.contains(place) || !shape.operation.takes(target) {
@@ -314,6 +356,8 @@ fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         let parameter = text.parameter(column, target.binary);
         if shape.operation.assigns(target) {
             assignments.push(format!("{} = {parameter}", quote::identifier(&column.name)));
+        } else if !target.writable {
+            made.must_equal(column, &parameter);
         }
         parameters[place] = parameter;
     }
@@ -328,13 +372,20 @@ fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
     let target = relation.target_sql();
     text.sql = if assignments.is_empty() {
         // Nothing of it can be assigned: the row must be there, and that is all.
-        format!("SELECT FROM {target} AS t WHERE {condition} FOR NO KEY UPDATE")
+        format!(
+            "SELECT{} FROM {target} AS t WHERE {condition} FOR NO KEY UPDATE",
+            made.guard()
+                .map_or_else(String::new, |guard| format!(" {guard}"))
+        )
     } else {
         format!(
             "UPDATE {target} AS t SET {} WHERE {condition}",
             assignments.join(", ")
         )
     };
+    if !assignments.is_empty() {
+        text.returning(made);
+    }
 }
 
 /// An assignment that changes nothing, for an UPDATE none of whose columns is sent or assignable.
@@ -351,11 +402,15 @@ fn touch(mapped: &Mapped) -> Option<String> {
 /// over from the row that goes.
 fn move_row(mapped: &Mapped, shape: &Shape, text: &mut Text) {
     let relation = mapped.relation();
+    let mut made = Made::default();
     let mut parameters = vec![String::new(); mapped.columns().len()];
     for (place, target) in mapped.columns().iter().enumerate() {
-        if !shape.absent.contains(place) && shape.operation.takes(target) {
+        if !shape.absent.contains(place) {
             let column = &relation.columns[target.column];
             parameters[place] = text.parameter(column, target.binary);
+            if !target.writable {
+                made.must_equal(column, &parameters[place]);
+            }
         }
     }
     let found_by = match shape.operation {
@@ -388,6 +443,7 @@ fn move_row(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         names.join(", "),
         values.join(", "),
     );
+    text.returning(made);
 }
 
 fn by_lookup(mapped: &Mapped, parameters: &[String]) -> Vec<String> {

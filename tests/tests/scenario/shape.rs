@@ -1,6 +1,6 @@
 //! Tables that are not the same on both sides, or change while the pipeline runs.
 
-use walbraid_tests::bed::Bed;
+use walbraid_tests::bed::{Bed, Pipeline};
 
 #[tokio::test]
 async fn columns_are_matched_by_name() {
@@ -54,6 +54,85 @@ async fn columns_that_the_subscriber_makes_itself() {
              INSERT INTO ib (v) SELECT generate_series(1, 5); UPDATE ib SET v = -v, id = id + 100",
         )
         .await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+/// A table `g` whose column `v` the subscriber generates.
+async fn generated() -> (Bed, Pipeline) {
+    let bed = Bed::new().await;
+    let table = "CREATE TABLE g (id int PRIMARY KEY, x numeric, v numeric";
+    bed.publisher().await.run(&format!("{table})")).await;
+    let generated = format!("{table} GENERATED ALWAYS AS (x * 2) STORED UNIQUE)");
+    bed.subscriber().await.run(&generated).await;
+    let pipeline = bed.pipeline().await;
+    (bed, pipeline)
+}
+
+#[tokio::test]
+async fn a_published_column_that_the_subscriber_generates_alike_is_equal() {
+    let (bed, mut pipeline) = generated().await;
+    let publisher = bed.publisher().await;
+    publisher
+        .run(
+            "INSERT INTO g VALUES (1, 1.50, 3.00), (2, NULL, NULL); DELETE FROM g WHERE id = 2;
+             INSERT INTO g VALUES (3, 2, 4); UPDATE g SET x = 5, v = 10 WHERE id = 1;
+             UPDATE g SET id = 4 WHERE id = 3",
+        )
+        .await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
+async fn a_published_column_that_the_subscriber_generates_otherwise_stops() {
+    for change in ["INSERT INTO g VALUES (2, 3, 7)", "UPDATE g SET v = 7"] {
+        let (bed, mut pipeline) = generated().await;
+        let publisher = bed.publisher().await;
+        publisher.run("INSERT INTO g VALUES (1, 1, 2)").await;
+        pipeline.catch_up().await;
+        publisher.run(change).await;
+        let message = pipeline.consumer().stops(26).await;
+        let words = "relation \"public\".\"g\" of the subscriber generates another value than was \
+                     published: \"v\"";
+        assert!(message.contains(words), "{message}");
+        assert_eq!(bed.subscriber().await.value("SELECT v FROM g").await, "2");
+        bed.subscriber()
+            .await
+            .run("ALTER TABLE g ALTER v DROP EXPRESSION")
+            .await;
+        pipeline.start_consumer();
+        pipeline.catch_up().await;
+        bed.assert_equal().await;
+        pipeline.terminate().await;
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_would_swallow_changes_stops() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+    let subscriber = bed.subscriber().await;
+    subscriber
+        .run(
+            "CREATE RULE positive AS ON INSERT TO t WHERE new.v < 0 DO INSTEAD NOTHING;
+             ALTER TABLE t ENABLE ALWAYS RULE positive",
+        )
+        .await;
+    let mut pipeline = bed.pipeline().await;
+    bed.publisher()
+        .await
+        .run("INSERT INTO t VALUES (1, -1)")
+        .await;
+    let message = pipeline.consumer().stops(26).await;
+    assert!(
+        message.contains("has a rule that fires: \"positive\""),
+        "{message}"
+    );
+    subscriber.run("ALTER TABLE t ENABLE RULE positive").await;
+    pipeline.start_consumer();
     pipeline.catch_up().await;
     bed.assert_equal().await;
     pipeline.terminate().await;

@@ -212,6 +212,7 @@ pub(crate) fn mapped() -> Target {
         primary_key: None,
         replica_identity: None,
         insert_trigger: false,
+        rule: None,
         keys: Default::default(),
     };
     Ok(Arc::new(

@@ -65,6 +65,7 @@ pub(crate) fn relation(name: &str, columns: &[&str], indexes: &[(&str, usize)]) 
         }),
         replica_identity: None,
         insert_trigger: false,
+        rule: None,
         keys: Keys {
             columns: columns.iter().map(|_| integer()).collect(),
             indexes: (2..).zip(indexes).map(index).collect(),

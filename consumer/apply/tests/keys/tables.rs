@@ -96,6 +96,7 @@ pub(crate) fn table(oid: u32, name: &str, columns: &[&str]) -> Sketch {
             primary_key: None,
             replica_identity: None,
             insert_trigger: false,
+            rule: None,
             keys: Keys {
                 columns: columns.iter().map(|(_, _, kind)| key_type(kind)).collect(),
                 ..Keys::default()

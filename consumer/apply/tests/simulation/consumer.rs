@@ -417,6 +417,7 @@ fn mapped() -> Target {
         primary_key: None,
         replica_identity: None,
         insert_trigger: false,
+        rule: None,
         keys: Default::default(),
     };
     let mapped = walbraid_apply::mapping::Mapped::new(Arc::new(table), Some(Arc::new(relation)));

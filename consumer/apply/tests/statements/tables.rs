@@ -106,6 +106,7 @@ pub(crate) fn relation(columns: &[&str], primary_key: &[usize]) -> Relation {
         primary_key: (!primary_key.is_empty()).then_some(index),
         replica_identity: None,
         insert_trigger: false,
+        rule: None,
         keys: Default::default(),
     }
 }

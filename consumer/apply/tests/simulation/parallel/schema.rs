@@ -199,6 +199,7 @@ impl Schema {
             }),
             replica_identity: None,
             insert_trigger: false,
+            rule: None,
             keys: self.keys(table, lie),
         };
         let mapped = Mapped::new(Arc::new(self.logged(table)), Some(Arc::new(relation)));
