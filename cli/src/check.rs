@@ -4,7 +4,7 @@
 //! and the checks of the others go on. What `setup` makes is no error while the stream is not set
 //! up, and one from then on. The exit code is that of the first error.
 
-mod subscriber;
+pub(crate) mod subscriber;
 mod tables;
 
 use std::process::ExitCode;

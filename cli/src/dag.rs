@@ -64,7 +64,7 @@ fn lane_json(recorded: &Recorded) -> Value {
 
 /// Asks for a recording of every lane, and waits for the answers.
 async fn record(config: &Config, options: &args::Dag) -> Result<Vec<Recorded>, Stop> {
-    let subscriber = session::subscriber(config, "walbraid dag").await?;
+    let subscriber = session::writing_subscriber(config, "walbraid dag").await?;
     let requests = ask(&subscriber, config, options)
         .await
         .map_err(Failure::into_stop)?;

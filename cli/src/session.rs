@@ -45,6 +45,20 @@ pub(crate) async fn subscriber(config: &Config, application: &str) -> Result<Ses
         .map_err(|error| stop("subscriber", &error))
 }
 
+/// A session with the subscriber that writes where sessions are read-only by default, as those that
+/// apply do.
+pub(crate) async fn writing_subscriber(
+    config: &Config,
+    application: &str,
+) -> Result<Session, Stop> {
+    let session = subscriber(config, application).await?;
+    session
+        .batch_execute("SET default_transaction_read_only = off")
+        .await
+        .or_stop("subscriber")?;
+    Ok(session)
+}
+
 /// An error of a server, in its own words.
 pub(crate) fn stop(server: &str, error: &Error) -> Stop {
     let kind = match error {

@@ -14,7 +14,14 @@
 //! the stream ready looks only whether all of it is still there. Nothing is copied: a table that
 //! holds other rows on the subscriber is warned of.
 //!
+//! Before any of it, all servers are looked at (`before`): what can be known to refuse does so
+//! while nothing is made. What is made stays when something fails later, because another run may be
+//! going on from it, and a heartbeat whose acknowledgement is lost may be in the log; the HINT says
+//! how it is taken away.
+//!
 //! What is made or found is printed, one line each, on standard output.
+
+mod before;
 
 use std::time::Duration;
 
@@ -38,32 +45,18 @@ const SLOT_POLL_MS: u64 = 200;
 pub(crate) async fn run(config: &Config) -> Result<(), Stop> {
     let publisher = session::publisher(config, "walbraid setup").await?;
     let identity = fit(config, &publisher).await?;
-    let subscriber = session::subscriber(config, "walbraid setup").await?;
-    let mut made = Made::default();
-
-    let installed = schema::install(&subscriber)
-        .await
-        .map_err(Failure::into_stop)?;
-    made.say(
-        installed != schema::Installed::Found,
-        match installed {
-            schema::Installed::Upgraded => "newer tables in schema \"walbraid\" on the subscriber",
-            _ => "schema \"walbraid\" on the subscriber",
-        },
-    );
+    let subscriber = session::writing_subscriber(config, "walbraid setup").await?;
     let setup = Setup {
         config,
         publisher: &publisher,
         subscriber: &subscriber,
         identity,
     };
-    match setup.announce().await? {
-        Ready(stream) => setup.look(&stream, &mut made).await?,
-        Unfinished(stream) => {
-            setup.make(stream, &mut made).await?;
-            copied::warn(config, &publisher, &subscriber).await?;
-        }
-    }
+    let stream = setup.configured();
+    setup.look_before(&stream).await?;
+
+    let mut made = Made::default();
+    setup.run(stream, &mut made).await?;
     if made.nothing {
         line("everything is there");
     }
@@ -105,9 +98,10 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    async fn announce(&self) -> Result<Announcement, Stop> {
+    /// The stream as it is configured, with an incarnation of its own.
+    fn configured(&self) -> Stream {
         let producer = &self.config.producer;
-        let mut stream = Stream {
+        Stream {
             name: self.config.stream.clone(),
             incarnation: Incarnation(Uuid::new_v4().into_bytes()),
             publisher_system_identifier: self.identity.system_identifier.clone(),
@@ -115,11 +109,38 @@ impl Setup<'_> {
             slot: producer.publisher.slot.clone(),
             topic: producer.kafka.topic.clone(),
             start_lsn: Lsn::INVALID,
-        };
-        let found = stream::find_any(self.subscriber, &stream.name).await;
-        if found.map_err(Failure::into_stop)?.is_none() {
-            self.refuse_foreign_slot(&stream.slot).await?;
         }
+    }
+
+    async fn run(&self, stream: Stream, made: &mut Made) -> Result<(), Stop> {
+        self.install(made).await?;
+        match self.announce(stream).await? {
+            Ready(stream) => self.look(&stream, made).await,
+            Unfinished(stream) => {
+                let outcome = self.make(stream, made).await;
+                outcome.map_err(|stop| made.left(stop))?;
+                copied::warn(self.config, self.publisher, self.subscriber).await
+            }
+        }
+    }
+
+    async fn install(&self, made: &mut Made) -> Result<(), Stop> {
+        let installed = schema::install(self.subscriber)
+            .await
+            .map_err(Failure::into_stop)?;
+        made.say(
+            installed != schema::Installed::Found,
+            match installed {
+                schema::Installed::Upgraded => {
+                    "newer tables in schema \"walbraid\" on the subscriber"
+                }
+                _ => "schema \"walbraid\" on the subscriber",
+            },
+        );
+        Ok(())
+    }
+
+    async fn announce(&self, mut stream: Stream) -> Result<Announcement, Stop> {
         match stream::announce(self.subscriber, &stream)
             .await
             .map_err(Failure::into_stop)?
@@ -130,15 +151,6 @@ impl Setup<'_> {
                 Ok(Unfinished(stream))
             }
             Announced::Ready(stream) => Ok(Ready(*stream)),
-        }
-    }
-
-    /// A slot that is there before the stream was announced is not ours.
-    async fn refuse_foreign_slot(&self, name: &str) -> Result<(), Stop> {
-        let found = slot::inspect(self.publisher, name).await;
-        match found.or_stop("publisher")? {
-            None => Ok(()),
-            Some(_) => Err(unannounced(name)),
         }
     }
 
@@ -196,6 +208,7 @@ impl Setup<'_> {
             // Nobody has read from it: its producer needs the stream to be ready.
             Some(start) => start,
         };
+        made.slot_stands = true;
         made.say(found.is_none(), &format!("slot \"{name}\" at {start}"));
         Ok(start)
     }
@@ -240,14 +253,10 @@ impl Setup<'_> {
             None => false,
             Some(found) if found.envelope.incarnation == stream.incarnation => true,
             Some(found) => {
-                let topic = &config.kafka.topic;
-                let message = format!("topic \"{topic}\" holds the log of another stream");
-                let incarnation = found.envelope.incarnation;
-                return Err(Stop::new(StopKind::TopicMismatch, message)
-                    .detail(format!(
-                        "Its newest record is of incarnation {incarnation}."
-                    ))
-                    .hint("Name another topic, or remove this one if nobody reads it."));
+                return Err(before::foreign_log(
+                    &config.kafka.topic,
+                    found.envelope.incarnation,
+                ));
             }
         };
         if !there {
@@ -316,14 +325,22 @@ pub(crate) fn unannounced(slot: &str) -> Stop {
         .hint("Drop the slot if nothing else uses it, or name another one in publisher.slot.")
 }
 
+/// How it goes on after a set-up that did not finish.
+const UNFINISHED: &str = "run \"walbraid setup\" again, which goes on from there, or \"walbraid \
+                          teardown\", which removes it.";
+
 /// What was made, and whether anything was.
 struct Made {
     nothing: bool,
+    slot_stands: bool,
 }
 
 impl Default for Made {
     fn default() -> Self {
-        Self { nothing: true }
+        Self {
+            nothing: true,
+            slot_stands: false,
+        }
     }
 }
 
@@ -334,5 +351,18 @@ impl Made {
             if made { "made " } else { "found" }
         ));
         self.nothing &= !made;
+    }
+
+    /// A stop while the stream is being made says what stays, and how it is taken away.
+    fn left(&self, mut stop: Stop) -> Stop {
+        let stays = match self.slot_stands {
+            true => "The slot stays, and holds the publisher's WAL",
+            false => "What was made so far stays",
+        };
+        let hint = stop
+            .hint
+            .map_or_else(String::new, |hint| format!("{hint} "));
+        stop.hint = Some(format!("{hint}{stays}: {UNFINISHED}"));
+        stop
     }
 }

@@ -1,7 +1,8 @@
 //! `walbraid teardown`: removes what setup made of a stream, and nothing else.
 //!
 //! The stream's row on the subscriber says what that is: its slot, its topic (only if setup made
-//! it), its subjects in the registry, its lanes and origins; with the last stream the schema too.
+//! it), its subjects in the registry (only if the log in the topic is its own: setup may have been
+//! refused there), its lanes and origins; with the last stream the schema too.
 //! The row goes last, so that a teardown that was cut off is finished by the next one. A stream
 //! that is still produced or consumed is refused before anything is touched.
 
@@ -9,7 +10,8 @@ use walbraid_consumer::holder::{self, Holder};
 use walbraid_consumer::policy::Failure;
 use walbraid_consumer::schema;
 use walbraid_consumer::stream::{self, Stream};
-use walbraid_producer::{slot, topic};
+use walbraid_producer::config::Kafka;
+use walbraid_producer::{lane, slot, topic};
 use walbraid_schemas::{Stop, StopKind};
 
 use crate::config::Config;
@@ -33,7 +35,7 @@ pub(crate) async fn run(config: &Config) -> Result<(), Stop> {
 
 /// Removes the stream; what was removed, in order.
 pub(crate) async fn remove(config: &Config) -> Result<Vec<String>, Stop> {
-    let subscriber = session::subscriber(config, "walbraid teardown").await?;
+    let subscriber = session::writing_subscriber(config, "walbraid teardown").await?;
     let mut removed = Vec::new();
     let installed = schema::version(&subscriber)
         .await
@@ -45,8 +47,8 @@ pub(crate) async fn remove(config: &Config) -> Result<Vec<String>, Stop> {
     let found = stream::find_any(&subscriber, &config.stream)
         .await
         .map_err(Failure::into_stop)?;
-    if let Some((stream, _)) = found {
-        remove_stream(config, &subscriber, &stream, &mut removed).await?;
+    if let Some((stream, ready)) = found {
+        remove_stream(config, &subscriber, &stream, ready, &mut removed).await?;
     }
     if schema::remove(&subscriber)
         .await
@@ -61,6 +63,7 @@ async fn remove_stream(
     config: &Config,
     subscriber: &Session,
     stream: &Stream,
+    ready: bool,
     removed: &mut Vec<String>,
 ) -> Result<(), Stop> {
     let publisher = session::publisher(config, "walbraid teardown").await?;
@@ -74,16 +77,18 @@ async fn remove_stream(
     }
     let mut producer = config.producer.clone();
     producer.kafka.topic.clone_from(&stream.topic);
-    let subjects = walbraid_producer::drop_subjects(&producer).await?;
-    removed.extend(
-        subjects
-            .into_iter()
-            .map(|subject| format!("subject \"{subject}\"")),
-    );
-    let ours = stream::made_topic(subscriber, &stream.name)
+    let made = stream::made_topic(subscriber, &stream.name)
         .await
         .map_err(Failure::into_stop)?;
-    if ours && topic::drop(&producer.kafka).await? {
+    let whose = whose_log(&producer.kafka, stream).await?;
+    if subjects_are_ours(whose, made, ready) {
+        let subjects = walbraid_producer::drop_subjects(&producer).await?;
+        let named = subjects
+            .into_iter()
+            .map(|name| format!("subject \"{name}\""));
+        removed.extend(named);
+    }
+    if made && whose != Log::Foreign && topic::drop(&producer.kafka).await? {
         removed.push(format!("topic \"{}\"", stream.topic));
     }
     if stream::remove(subscriber, &stream.name)
@@ -93,6 +98,38 @@ async fn remove_stream(
         removed.push(format!("stream \"{}\" with its origins", stream.name));
     }
     Ok(())
+}
+
+/// Whose log the topic holds, by its newest record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Log {
+    /// This stream's.
+    Own,
+    /// Another stream's, whatever was agreed about the topic before.
+    Foreign,
+    /// Nobody's: it is empty or gone.
+    Nobodys,
+}
+
+async fn whose_log(kafka: &Kafka, stream: &Stream) -> Result<Log, Stop> {
+    if topic::inspect(kafka).await?.is_none() {
+        return Ok(Log::Nobodys);
+    }
+    Ok(match lane::inspect(kafka).await?.newest {
+        None => Log::Nobodys,
+        Some(newest) if newest.envelope.incarnation == stream.incarnation => Log::Own,
+        Some(_) => Log::Foreign,
+    })
+}
+
+/// Whether setup, or the producer, made the subjects under the topic's name. Where nothing is in
+/// the topic, they are those of a stream that setup made the topic for, or finished.
+fn subjects_are_ours(whose: Log, made_topic: bool, ready: bool) -> bool {
+    match whose {
+        Log::Own => true,
+        Log::Foreign => false,
+        Log::Nobodys => made_topic || ready,
+    }
 }
 
 /// A slot of that name on another server is not the one setup made.

@@ -133,6 +133,12 @@ fn unknown_version(found: i32) -> Stop {
     })
 }
 
+/// The functions that setting up a stream calls.
+pub const SETUP_FUNCTIONS: &[&str] = &[
+    "pg_catalog.pg_replication_origin_create(text)",
+    "pg_catalog.pg_replication_origin_oid(text)",
+];
+
 /// The functions a consuming role must be allowed to call.
 pub const FUNCTIONS: &[&str] = &[
     "pg_catalog.pg_replication_origin_create(text)",

@@ -45,4 +45,4 @@ pub mod topic;
 pub use config::Config;
 pub use finding::{Concern, Finding, Standing};
 pub use pipeline::run;
-pub use setup::{drop_subjects, first_heartbeat};
+pub use setup::{drop_subjects, first_heartbeat, reach_registry};

@@ -31,6 +31,12 @@ pub async fn first_heartbeat(
         .map_err(policy::once)
 }
 
+/// Fails if the registry does not answer as one.
+pub async fn reach_registry(config: &Config) -> Result<(), Stop> {
+    let registry = SchemaRegistry::new(&config.registry, &config.kafka.topic)?;
+    registry.reach().await.map_err(policy::once)
+}
+
 /// Removes the topic's subjects from the registry and returns their names.
 pub async fn drop_subjects(config: &Config) -> Result<Vec<String>, Stop> {
     let registry = SchemaRegistry::new(&config.registry, &config.kafka.topic)?;

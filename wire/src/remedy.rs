@@ -40,6 +40,18 @@ impl Error {
 
 fn refused(error: &ServerError, side: &str) -> Option<String> {
     let remedy = match error.sqlstate {
+        SqlState::READ_ONLY_SQL_TRANSACTION => format!(
+            "Name the primary in \"{side}.url\", or every host with \
+             target_session_attrs=read-write."
+        ),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            let function = origin_function(&error.message)?;
+            format!(
+                "As a superuser, GRANT EXECUTE ON FUNCTION pg_catalog.{function} to the role of \
+                 \"{side}.url\"; all that it needs stands under \"Roles and rights\" in \
+                 docs/operations.md."
+            )
+        }
         SqlState::INVALID_PASSWORD => format!(
             "Check the user in \"{side}.url\", and the password there, in PGPASSWORD, or in the \
              passfile."
@@ -61,6 +73,14 @@ fn refused(error: &ServerError, side: &str) -> Option<String> {
         _ => return None,
     };
     Some(remedy)
+}
+
+/// The function of replication origins that a message names, in every language.
+fn origin_function(message: &str) -> Option<&str> {
+    let is_part = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    message
+        .split(|one| !is_part(one))
+        .find(|word| word.starts_with("pg_replication_origin_"))
 }
 
 #[cfg(test)]
@@ -105,6 +125,26 @@ mod tests {
         check(&server("28000", "peer", None), None);
         check(&server("3D000", "", None), Some("\"publisher.url\""));
         check(&server("42P01", "", None), None);
+        check(
+            &server(
+                "42501",
+                "permission denied for function pg_replication_origin_oid",
+                None,
+            ),
+            Some("GRANT EXECUTE ON FUNCTION pg_catalog.pg_replication_origin_oid to"),
+        );
+        check(
+            &server("42501", "permission denied for table t", None),
+            None,
+        );
+        check(
+            &server(
+                "25006",
+                "cannot execute INSERT in a read-only transaction",
+                None,
+            ),
+            Some("target_session_attrs"),
+        );
         let source = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let server = "a:1".to_owned();
         check(

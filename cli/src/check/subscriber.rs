@@ -48,7 +48,7 @@ pub(super) async fn look(
     }
     findings.push(writable(session).await?);
     findings.push(replica_role(session).await?);
-    findings.push(functions(session).await?);
+    findings.push(functions(session, schema::FUNCTIONS).await?);
     let set_up = installed(config, session, findings).await?;
     if matches!(set_up, SetUp::Yes | SetUp::Otherwise) {
         findings.extend(other_owner(config, session).await?);
@@ -73,7 +73,7 @@ async fn writable(session: &Session) -> Result<Finding, Stop> {
         return Ok(Finding::warning(
             SUBJECT,
             "default_transaction_read_only is on for this role or database",
-            "The consumer turns it off for its own sessions.",
+            "Setup and consumer turn it off for their own sessions.",
         ));
     }
     Ok(Finding::good(SUBJECT, ""))
@@ -109,14 +109,24 @@ async fn replica_role(session: &Session) -> Result<Finding, Stop> {
     ))
 }
 
-async fn functions(session: &Session) -> Result<Finding, Stop> {
+/// Fails if setup could not make on the subscriber what it makes there, whoever consumes.
+pub(crate) async fn refuse_before_setup(session: &Session) -> Result<(), Stop> {
+    for finding in [
+        writable(session).await?,
+        functions(session, schema::SETUP_FUNCTIONS).await?,
+    ] {
+        if let Some(stop) = finding.stop() {
+            return Err(stop.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn functions(session: &Session, needed: &[&str]) -> Result<Finding, Stop> {
     const SUBJECT: &str = "subscriber: replication origin functions";
     let sql = "SELECT name FROM pg_catalog.unnest($1::text[]) AS f (name)
                WHERE NOT pg_catalog.has_function_privilege(name, 'EXECUTE')";
-    let rows = session
-        .query(sql, &[&schema::FUNCTIONS])
-        .await
-        .or_stop("subscriber")?;
+    let rows = session.query(sql, &[&needed]).await.or_stop("subscriber")?;
     let missing: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     if missing.is_empty() {
         return Ok(Finding::good(SUBJECT, ""));

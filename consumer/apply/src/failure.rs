@@ -100,21 +100,15 @@ const QUOTES: [char; 6] = ['"', '«', '»', '„', '“', '”'];
 
 impl ServerFailure {
     /// The primary message without the value that it quotes. Names are quoted too, but not by data
-    /// exceptions, which name types only.
+    /// exceptions, which name types only; those about encodings quote these, and give the value as
+    /// bytes.
     fn words(&self) -> String {
         let message = &self.message;
-        let quotation = message
-            .find(QUOTES)
-            .zip(message.rfind(QUOTES))
-            .filter(|(from, to)| from < to && self.sqlstate.starts_with("22"));
-        let Some((from, to)) = quotation else {
-            return message.clone();
-        };
-        let (before, rest) = message.split_at(from);
-        format!(
-            "{before}(a value){}",
-            rest[to - from..].trim_start_matches(QUOTES)
-        )
+        match self.sqlstate.as_str() {
+            "22P05" | "22021" if quotes_encodings_only(message) => without_bytes(message),
+            state if state.starts_with("22") => without_quotation(message),
+            _ => message.clone(),
+        }
     }
 
     fn stop(&self, kind: StopKind, relation: Option<&str>) -> Stop {
@@ -147,6 +141,67 @@ impl ServerFailure {
             .detail(details.join(" "))
             .hint(hint)
     }
+}
+
+/// What stands in the place of a value.
+const A_VALUE: &str = "(a value)";
+
+fn without_quotation(message: &str) -> String {
+    let quotation = message.find(QUOTES).zip(message.rfind(QUOTES));
+    let Some((from, to)) = quotation.filter(|(from, to)| from < to) else {
+        return message.to_owned();
+    };
+    let (before, rest) = message.split_at(from);
+    let after = rest[to - from..].trim_start_matches(QUOTES);
+    format!("{before}{A_VALUE}{after}")
+}
+
+/// How the names of PostgreSQL's encodings begin.
+const ENCODINGS: [&str; 15] = [
+    "SQL_ASCII",
+    "UTF8",
+    "LATIN",
+    "WIN",
+    "ISO_8859_",
+    "KOI8",
+    "EUC_",
+    "MULE_INTERNAL",
+    "SJIS",
+    "SHIFT_JIS",
+    "BIG5",
+    "GBK",
+    "GB18030",
+    "UHC",
+    "JOHAB",
+];
+
+fn quotes_encodings_only(message: &str) -> bool {
+    let is_part = |one: char| one.is_ascii_uppercase() || one.is_ascii_digit() || one == '_';
+    let is_encoding = |word: &str| {
+        let known = ENCODINGS.iter().any(|start| word.starts_with(start));
+        known && word.chars().all(is_part)
+    };
+    message.split(QUOTES).skip(1).step_by(2).all(is_encoding)
+}
+
+/// Each run of bytes like "0xe6 0x97" is a value, and so is the escape of a character.
+fn without_bytes(message: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for word in message.split(' ') {
+        match is_byte(word) {
+            false => words.push(word),
+            true if words.last() == Some(&A_VALUE) => {}
+            true => words.push(A_VALUE),
+        }
+    }
+    words.join(" ")
+}
+
+fn is_byte(word: &str) -> bool {
+    ["0x", "\\u", "\\U", "U+"].iter().any(|prefix| {
+        word.strip_prefix(prefix)
+            .is_some_and(|digits| digits.starts_with(|one: char| one.is_ascii_hexdigit()))
+    })
 }
 
 /// True if the server's DETAIL of that error holds values of rows.
@@ -203,6 +258,24 @@ mod tests {
             "value too long for type character(1)",
             "value too long for type character(1)",
         );
+        check(
+            "22P05",
+            "character with byte sequence 0xe6 0x97 0xa5 in encoding \"UTF8\" has no equivalent in \
+             encoding \"LATIN1\"",
+            "character with byte sequence (a value) in encoding \"UTF8\" has no equivalent in \
+             encoding \"LATIN1\"",
+        );
+        check(
+            "22021",
+            "invalid byte sequence for encoding \"UTF8\": 0xff 0x41",
+            "invalid byte sequence for encoding \"UTF8\": (a value)",
+        );
+        check(
+            "22021",
+            "ungültige Byte-Sequenz für Kodierung »UTF8«: 0x00",
+            "ungültige Byte-Sequenz für Kodierung »UTF8«: (a value)",
+        );
+        check("22021", "\"Ann\" is no \"UTF8\"", "(a value)");
         let unique = "duplicate key value violates unique constraint \"t_pkey\"";
         check("23505", unique, unique);
     }

@@ -63,6 +63,16 @@ async fn a_registry_that_answers_5xx_is_waited_for_at_the_start_and_in_mid_run()
     registry.refuse("", "/", 503);
     let message = run(&file, &["setup"]).await.stops(24);
     assert!(message.contains("503"), "{message}");
+    assert!(
+        !message.contains("teardown"),
+        "it made something: {message}"
+    );
+    // What it finds only when it writes leaves a slot, of which it speaks.
+    registry.refuse("POST", "/subjects/", 503);
+    let left = run(&file, &["setup"]).await.expect(24).stderr;
+    assert!(left.contains("holds the publisher's WAL"), "{left}");
+    assert!(left.contains("walbraid teardown"), "{left}");
+    registry.refuse("", "/", 503);
     let checked = run(&file, &["check"]).await.expect(24);
     assert!(checked.stdout.contains("503"), "{}", checked.stdout);
 

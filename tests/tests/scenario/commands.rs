@@ -39,6 +39,69 @@ async fn setup_is_safe_to_run_twice_and_teardown_removes_exactly_that() {
     );
 }
 
+/// The topic is looked at before anything is made, and what is another stream's is not removed,
+/// whatever a set-up that was cut off left behind.
+#[tokio::test]
+async fn a_setup_that_is_refused_makes_nothing_and_teardown_spares_the_other_streams() {
+    let (bed, other) = (Bed::new().await, Bed::new().await);
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let mut pipeline = bed.pipeline().await;
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    let mut config = other.config();
+    config.text("kafka", "topic", &bed.topic.name);
+    let config = other.write(&config, "refused");
+    let refused = run(&config, &["setup"]).await.expect(21);
+    assert_eq!(refused.stdout, "", "it made something");
+    let slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()";
+    let schema = "SELECT count(*) FROM pg_namespace WHERE nspname = 'walbraid'";
+    let (left, right) = (other.publisher().await, other.subscriber().await);
+    assert_eq!(left.value(slots).await, "0");
+    assert_eq!(right.value(schema).await, "0");
+
+    // As a set-up that did not look at first left it.
+    run(&other.write(&other.config(), "own"), &["setup"])
+        .await
+        .expect(0);
+    let announced = "UPDATE walbraid.streams SET state = 'creating', topic_made = true, topic = ";
+    right.run(&format!("{announced}'{}'", bed.topic.name)).await;
+    let removed = run(&config, &["teardown"]).await.expect(0).stdout;
+    assert!(removed.contains("removed slot"), "{removed}");
+    for what in ["subject", "topic"] {
+        assert!(!removed.contains(what), "{removed}");
+    }
+    assert!(bed.topic.exists().await);
+    // A consumer that starts anew asks for the schemas.
+    pipeline.restart_consumer().await;
+    publisher.run("INSERT INTO t VALUES (2)").await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+    let removed = pipeline.run(&["teardown"]).await.expect(0).stdout;
+    for subject in ["-value", ".public.t"] {
+        let subject = format!("removed subject \"{}{subject}\"", bed.topic.name);
+        assert!(removed.contains(&subject), "{removed}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_that_is_read_only_by_default_is_set_up_and_torn_down() {
+    let bed = Bed::new().await;
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let read_only = format!(
+        "ALTER DATABASE {} SET default_transaction_read_only = on",
+        bed.name
+    );
+    bed.subscriber().await.run(&read_only).await;
+    let mut pipeline = bed.pipeline().await;
+    bed.publisher().await.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    bed.assert_equal().await;
+    pipeline.terminate().await;
+    pipeline.run(&["teardown"]).await.expect(0);
+}
+
 #[tokio::test]
 async fn check_is_content_with_a_good_place_and_changes_nothing() {
     let bed = Bed::new().await;
