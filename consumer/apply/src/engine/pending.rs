@@ -327,8 +327,9 @@ impl Pending {
         let looked_at = self.scheduler.effective() > 1;
         if looked_at {
             let footprint = &self.footprint;
+            let finds_nothing = self.units.is_empty();
             self.tally
-                .analyzed(unit, footprint, dependence, &predecessors);
+                .analyzed(unit, footprint, dependence, &predecessors, finds_nothing);
         } else {
             self.tally.in_order(unit);
         }

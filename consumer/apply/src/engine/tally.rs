@@ -111,22 +111,27 @@ impl Tally {
         self.in_order += unit.transactions.len() as u64;
     }
 
-    /// It was found what a unit touches, and whom it depends on.
+    /// It was found what a unit touches, and whom it depends on. One that finds nothing unfinished
+    /// (`finds_nothing`) runs at once whatever is known of it, so it is not serial; nor were old
+    /// values read for it. Who has to wait for it is counted with what they wait for.
     pub(super) fn analyzed(
         &mut self,
         unit: &Unit,
         footprint: &Footprint,
         dependence: Dependence,
         predecessors: &[Edge],
+        finds_nothing: bool,
     ) {
         let transactions = unit.transactions.len() as u64;
         self.units += 1;
         self.transactions[dependence as usize] += transactions;
         self.changed(unit, dependence);
-        for (space, reason) in &footprint.serial {
+        let serial = footprint.serial.iter().filter(|_| !finds_nothing);
+        for (space, reason) in serial {
             self.was_serial(unit, *space, reason, 1);
         }
         match dependence {
+            Dependence::NoConflict if finds_nothing => {}
             Dependence::NoConflict | Dependence::Conflict => {
                 self.serial_transactions += footprint.serial_transactions;
                 self.waited(unit, predecessors);

@@ -131,6 +131,10 @@ impl Users {
         self.pool.lane.engine.status().old_values
     }
 
+    fn serial(&self) -> u64 {
+        self.pool.lane.engine.tally().serial_transactions
+    }
+
     fn independent(&self) -> u64 {
         let tally = self.pool.lane.engine.tally();
         tally.transactions[Dependence::NoConflict as usize]
@@ -206,9 +210,11 @@ fn nothing_is_read_where_one_worker_applies_or_a_transaction_is_alone() {
         ..config()
     });
     are(&users.makes(&[update(1, 11)]), &["run 1 on 0"]);
+    assert_eq!(users.serial(), 0, "it found nothing and ran at once");
     // What it gives up is not known: it takes a value behind one that gave up any.
     are(&users.makes(&[update(2, 22)]), &["run 2 on 0"]);
     assert_eq!(users.cost(), Cost::default());
+    assert_eq!(users.serial(), 1);
 }
 
 #[test]
