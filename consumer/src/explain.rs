@@ -119,10 +119,10 @@ pub struct Serial {
 }
 
 impl Explained {
-    /// What the engine has counted.
-    pub(crate) fn of(engine: &Engine) -> Self {
+    /// What the engine has counted; `resolver` as it is configured.
+    pub(crate) fn of(engine: &Engine, resolver: bool) -> Self {
         let (status, tally) = (engine.status(), engine.tally());
-        let (tables, serial) = tables(tally);
+        let (tables, serial) = tables(tally, resolver);
         let causes = Rerun::ALL.iter().zip(status.retries);
         Self {
             workers: status.workers,
@@ -154,7 +154,7 @@ fn transactions(tally: &Tally) -> Transactions {
 }
 
 /// What is known of each table, and what is because of none.
-fn tables(tally: &Tally) -> (Vec<TableExplained>, Vec<Serial>) {
+fn tables(tally: &Tally, resolver: bool) -> (Vec<TableExplained>, Vec<Serial>) {
     let mut tables: HashMap<SpaceId, TableExplained> = HashMap::new();
     for (space, table) in tally.tables() {
         let by = |dependence| table.transactions[dependence as usize];
@@ -180,7 +180,7 @@ fn tables(tally: &Tally) -> (Vec<TableExplained>, Vec<Serial>) {
         let serial = Serial {
             key: name.unwrap_or_default(),
             reason: reason.name().to_owned(),
-            remedy: reason.remedy(),
+            remedy: reason.remedy(resolver),
             transactions: tally.transactions,
         };
         match &tally.of {

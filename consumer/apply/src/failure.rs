@@ -111,6 +111,19 @@ impl ServerFailure {
         }
     }
 
+    /// The server's HINT, but where it asks for another TRUNCATE than the one in the log.
+    fn remedy(&self) -> Option<&str> {
+        let hint = self.hint.as_deref()?;
+        let asks = |keyword| hint.contains(keyword);
+        // Keywords are the same in every language.
+        Some(
+            match self.sqlstate == "0A000" && asks("TRUNCATE") && asks("CASCADE") {
+                true => TRUNCATE_REFERENCED,
+                false => hint,
+            },
+        )
+    }
+
     fn stop(&self, kind: StopKind, relation: Option<&str>) -> Stop {
         let mut details = Vec::new();
         if let Some(detail) = self
@@ -134,14 +147,19 @@ impl ServerFailure {
             details.push(format!("Constraint: {}.", quote::identifier(constraint)));
         }
         details.push(format!("SQLSTATE: {}.", self.sqlstate));
-        let hint = self.hint.clone().unwrap_or_else(|| {
-            "Nothing of the transaction was applied. Mend the cause and start again.".to_owned()
-        });
+        let hint = self
+            .remedy()
+            .unwrap_or("Nothing of the transaction was applied. Mend the cause and start again.");
         Stop::new(kind, self.words())
             .detail(details.join(" "))
             .hint(hint)
     }
 }
+
+/// What helps where a table of the subscriber's own references a truncated one.
+const TRUNCATE_REFERENCED: &str = "Drop the foreign key on the subscriber, or set \
+                                   \"consumer.truncate_cascade\" to true, so that TRUNCATE empties \
+                                   the table that has it too.";
 
 /// What stands in the place of a value.
 const A_VALUE: &str = "(a value)";
@@ -229,6 +247,25 @@ pub(crate) fn locate(stop: Stop, stream: &str, transaction: &Transaction) -> Sto
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_truncate_of_the_log_cannot_be_another_one() {
+        let check = |sqlstate: &str, hint: &str, expected: &str| {
+            let failure = ServerFailure {
+                sqlstate: sqlstate.to_owned(),
+                hint: Some(hint.to_owned()),
+                ..ServerFailure::default()
+            };
+            assert_eq!(failure.remedy(), Some(expected));
+        };
+        let hint = "Truncate table \"own\" at the same time, or use TRUNCATE ... CASCADE.";
+        check("0A000", hint, TRUNCATE_REFERENCED);
+        let german = "Leeren Sie die Tabelle »own« gleichzeitig oder verwenden Sie TRUNCATE ... \
+                      CASCADE.";
+        check("0A000", german, TRUNCATE_REFERENCED);
+        check("0A000", "Do otherwise.", "Do otherwise.");
+        check("2BP01", "Use DROP ... CASCADE.", "Use DROP ... CASCADE.");
+    }
 
     #[test]
     fn a_message_says_no_value() {

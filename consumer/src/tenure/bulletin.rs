@@ -58,7 +58,7 @@ impl Tenure {
     pub(super) fn explain(&mut self, lane: &mut Lane) {
         self.explained_at = Instant::now();
         lane.dependence.count(self.engine.tally());
-        let explained = Explained::of(&self.engine);
+        let explained = Explained::of(&self.engine, lane.config.apply.resolver);
         self.explained.send_if_modified(|told| {
             let is_news = *told != explained;
             *told = explained;

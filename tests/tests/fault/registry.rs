@@ -67,12 +67,6 @@ async fn a_registry_that_answers_5xx_is_waited_for_at_the_start_and_in_mid_run()
         !message.contains("teardown"),
         "it made something: {message}"
     );
-    // What it finds only when it writes leaves a slot, of which it speaks.
-    registry.refuse("POST", "/subjects/", 503);
-    let left = run(&file, &["setup"]).await.expect(24).stderr;
-    assert!(left.contains("holds the publisher's WAL"), "{left}");
-    assert!(left.contains("walbraid teardown"), "{left}");
-    registry.refuse("", "/", 503);
     let checked = run(&file, &["check"]).await.expect(24);
     assert!(checked.stdout.contains("503"), "{}", checked.stdout);
 
@@ -105,6 +99,25 @@ async fn a_registry_that_answers_5xx_is_waited_for_at_the_start_and_in_mid_run()
     bed.assert_equal().await;
     pipeline.producer().recovers(CARRYING, 2..=2).await;
     pipeline.terminate().await;
+}
+
+/// What setup finds only when it writes leaves a slot, of which it speaks.
+#[tokio::test]
+async fn a_setup_that_fails_at_the_end_says_what_stays_and_teardown_removes_it() {
+    let bed = Bed::new().await.unwatched("nothing runs");
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let registry = Front::of(&bed.stack.addresses.registry_url).await;
+    let mut config = bed.config();
+    config.text("registry", "url", &registry.url);
+    let file = bed.write(&config, "walbraid");
+    registry.refuse("POST", "/subjects/", 503);
+    let left = run(&file, &["setup"]).await.expect(24).stderr;
+    assert!(left.contains("holds the publisher's WAL"), "{left}");
+    assert!(left.contains("walbraid teardown"), "{left}");
+    let removed = run(&file, &["teardown"]).await.expect(0).stdout;
+    for what in ["slot", "topic", "stream", "schema"] {
+        assert!(removed.contains(&format!("removed {what}")), "{removed}");
+    }
 }
 
 /// A registry that keeps its own rules: the compatibility of a subject is not ours to set.

@@ -143,6 +143,26 @@ async fn a_row_that_is_missing_is_logged_and_skipped_or_stops() {
 }
 
 #[tokio::test]
+async fn a_truncate_that_the_subscribers_own_table_forbids_names_the_setting() {
+    let bed = Bed::new().await.watched();
+    bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let subscriber = bed.subscriber().await;
+    subscriber
+        .run("CREATE TABLE own (id int REFERENCES t)")
+        .await;
+    let mut pipeline = bed.pipeline().await;
+    let publisher = bed.publisher().await;
+    publisher.run("INSERT INTO t VALUES (1)").await;
+    pipeline.catch_up().await;
+    subscriber.run("INSERT INTO own VALUES (1)").await;
+    publisher.run("TRUNCATE t").await;
+    let message = pipeline.consumer().stops(41).await;
+    assert!(message.contains("consumer.truncate_cascade"), "{message}");
+    pipeline.consumer = None;
+    pipeline.terminate().await;
+}
+
+#[tokio::test]
 async fn a_slot_of_another_plugin_is_refused() {
     let bed = Bed::new().await.watched();
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;

@@ -40,7 +40,10 @@ pub enum SerialReason {
         column: Arc<str>,
     },
     /// A value was given up that is neither on the wire nor known from the subscriber.
-    UnknownOldValue,
+    UnknownOldValue {
+        /// Values of the index can be read from the subscriber.
+        readable: bool,
+    },
     /// A value was taken that is not on the wire: a toasted column that did not change, or a text
     /// that is none of the subscriber's type.
     UnknownNewValue,
@@ -75,6 +78,14 @@ pub enum SerialReason {
     KeysLimit,
 }
 
+/// What helps where old values are read and were not there when they were needed.
+const TOO_LATE: &str = "Old values came too late or could not be read: look for a failed read in \
+                        the consumer's log and mend it, let the subscriber answer within a second";
+
+/// What helps where old values of an index are not read.
+const UNREADABLE: &str = "Old values of this index are not read, because it or the key that finds \
+                          the rows cannot be compared exactly: give the columns a type that can";
+
 impl SerialReason {
     /// Its name.
     pub fn name(&self) -> &'static str {
@@ -87,7 +98,7 @@ impl SerialReason {
             Self::Expression { .. } => "expression",
             Self::Exclusion { .. } => "exclusion",
             Self::NotPublished { .. } => "not_published",
-            Self::UnknownOldValue => "unknown_old_value",
+            Self::UnknownOldValue { .. } => "unknown_old_value",
             Self::UnknownNewValue => "unknown_new_value",
             Self::Trigger { .. } => "trigger",
             Self::ForeignTableExpression { .. } => "foreign_table_expression",
@@ -100,8 +111,9 @@ impl SerialReason {
         }
     }
 
-    /// The change that would mend it, in sentences.
-    pub fn remedy(&self) -> String {
+    /// The change that would mend it, in sentences. `resolver`: old values are read from the
+    /// subscriber where they can be.
+    pub fn remedy(&self, resolver: bool) -> String {
         const SAFE: &str = "or list the table in parallel_safe if it touches no other row.";
         match self {
             Self::Unmapped => "Make the subscriber's table fit the publisher's.".to_owned(),
@@ -125,9 +137,17 @@ impl SerialReason {
             Self::NotPublished { column } => format!(
                 "Publish column \"{column}\", or drop the unique index over it on the subscriber."
             ),
-            Self::UnknownOldValue => "Switch the key resolver on, or use REPLICA IDENTITY FULL on \
-                 the publisher, or drop the unique index on the subscriber."
-                .to_owned(),
+            Self::UnknownOldValue { readable } => {
+                let first = match (readable, resolver) {
+                    (true, true) => TOO_LATE,
+                    (true, false) => "Switch consumer.resolver on",
+                    (false, _) => UNREADABLE,
+                };
+                format!(
+                    "{first}, or use REPLICA IDENTITY FULL on the publisher, or drop the unique \
+                     index on the subscriber."
+                )
+            }
             Self::UnknownNewValue => "Use the publisher's type on the subscriber, or REPLICA \
                  IDENTITY FULL where the column is toasted."
                 .to_owned(),
@@ -158,5 +178,25 @@ impl SerialReason {
 impl fmt::Display for SerialReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_of_an_unknown_old_value_is_not_what_is_done_already() {
+        let check = |readable, resolver, words: &str| {
+            let remedy = SerialReason::UnknownOldValue { readable }.remedy(resolver);
+            assert!(remedy.contains(words), "{remedy}");
+            let switch = remedy.contains("consumer.resolver");
+            assert_eq!(switch, readable && !resolver, "{remedy}");
+            assert!(remedy.contains("REPLICA IDENTITY FULL"), "{remedy}");
+        };
+        check(true, false, "Switch consumer.resolver on");
+        check(true, true, "too late");
+        check(false, true, "cannot be compared exactly");
+        check(false, false, "cannot be compared exactly");
     }
 }

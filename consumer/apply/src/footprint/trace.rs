@@ -393,15 +393,18 @@ impl Trace<'_> {
 
     /// The row gives up a value.
     fn release(&mut self, plan: &Plan, index: &Index, held: Held) {
+        let unknown = SerialReason::UnknownOldValue {
+            readable: index.wanted,
+        };
         match held {
             Held::Hash(key) => self.touch(key, Access::Write, index.space),
             Held::Nothing => {}
             Held::Unknown if index.row || index.referenced.is_some() => {
-                self.write_table(plan.table, SerialReason::UnknownOldValue);
+                self.write_table(plan.table, unknown);
             }
             Held::Unknown => {
                 self.touch(index.freed, Access::Free, index.space);
-                self.serial(index.space, &SerialReason::UnknownOldValue);
+                self.serial(index.space, &unknown);
             }
         }
     }
