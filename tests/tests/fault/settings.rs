@@ -10,13 +10,13 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
     bed.both("CREATE TABLE t (id int PRIMARY KEY)").await;
     let publisher = bed.publisher().await;
     let user = format!("{}_user", bed.name);
-    publisher
-        .run(&format!("CREATE ROLE {user} LOGIN PASSWORD 'right'"))
-        .await;
-    let as_user = |password: &str| {
-        bed.publisher_url
-            .replace("postgres@", &format!("{user}{password}@"))
-    };
+    let subscriber = bed.subscriber().await;
+    let create = format!("CREATE ROLE {user} LOGIN PASSWORD 'right'");
+    publisher.run(&create).await;
+    subscriber.run(&create).await;
+    let user_of =
+        |url: &str, password: &str| url.replace("postgres@", &format!("{user}{password}@"));
+    let as_user = |password: &str| user_of(&bed.publisher_url, password);
     let no_database = |url: &str| with_database(url, "not_there");
     let registry = format!("{}/nowhere", bed.stack.addresses.registry_url);
     let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
@@ -27,6 +27,13 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
         ("publisher", "url", &as_user(":wrong"), 11, "PGPASSWORD"),
         ("publisher", "url", &as_user(""), 11, "PGPASSWORD"),
         ("publisher", "url", &as_user(":right"), 12, ""),
+        (
+            "subscriber",
+            "url",
+            &user_of(&bed.subscriber_url, ":right"),
+            12,
+            "GRANT EXECUTE ON FUNCTION pg_catalog.pg_replication_origin_create(text)",
+        ),
         (
             "publisher",
             "url",
@@ -89,9 +96,9 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
             outcome.stderr
         );
     }
-    publisher
-        .run(&format!("DROP OWNED BY {user}; DROP ROLE {user}"))
-        .await;
+    let drop = format!("DROP OWNED BY {user}; DROP ROLE {user}");
+    publisher.run(&drop).await;
+    subscriber.run(&drop).await;
 }
 
 /// A database does not come by itself: who would wait for one waits for ever.
