@@ -200,17 +200,22 @@ fn poll(consumer: &BaseConsumer<MemberContext>, topic: &str, stop: &Cancellation
     let context = consumer.context();
     let pause = Duration::from_millis(ASK_MS);
     let mut asked = Instant::now();
+    let mut has_answered = false;
     while !stop.is_cancelled() {
         // A record can only have been fetched before the pause; it is not ours to read.
         if let Some(Err(error)) = consumer.poll(Duration::from_millis(POLL_MS)) {
             context.trouble(error);
+        }
+        // Errors from before the answer may have waited in the queue: one more poll takes them.
+        if std::mem::take(&mut has_answered) && !context.in_trouble.load(Ordering::Relaxed) {
+            let _ = context.events.send(Membership::Answered);
         }
         if context.in_trouble.load(Ordering::Relaxed) && asked.elapsed() >= pause {
             let mut list = TopicPartitionList::new();
             list.add_partition(topic, 0);
             if consumer.committed_offsets(list, pause).is_ok() {
                 context.in_trouble.store(false, Ordering::Relaxed);
-                let _ = context.events.send(Membership::Answered);
+                has_answered = true;
             }
             asked = Instant::now();
         }
