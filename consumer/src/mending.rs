@@ -110,7 +110,10 @@ fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
             place,
             mapped: Some(mapped),
             ..
-        }) if error.sqlstate.code() == GUARD_SQLSTATE && mapped.generates() => {
+        }) if error.sqlstate.code() == GUARD_SQLSTATE
+            && error.context.is_none()
+            && mapped.generates() =>
+        {
             return made_otherwise(place, &mapped);
         }
         Some(Step::Change { place, mapped, .. }) => {

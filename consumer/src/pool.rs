@@ -68,7 +68,7 @@ pub(crate) struct Pool {
     origins: Vec<Arc<str>>,
     joining: Option<JoinHandle<Result<Session, Failure>>>,
     /// The last session that was asked for could not be had.
-    is_short: bool,
+    short_of: Option<StopKind>,
     events: mpsc::UnboundedSender<Event>,
     loss: Loss,
     locks: Locks,
@@ -107,7 +107,7 @@ impl Pool {
             members: Vec::new(),
             origins: Vec::new(),
             joining: None,
-            is_short: false,
+            short_of: None,
             locks: Locks::new(
                 subscriber.side(),
                 name("locks"),
@@ -171,11 +171,17 @@ impl Pool {
         self.joining.get_or_insert_with(|| tokio::spawn(session));
     }
 
-    /// One more session could not be had: what is there goes on. Said once until one can.
+    /// One more session could not be had: what is there goes on. Said once for each reason, until
+    /// one can.
     pub(crate) fn refused(&mut self, failure: Failure) {
         let lane = self.plan.lane;
-        let Stop { message, hint, .. } = failure.into_stop();
-        if std::mem::replace(&mut self.is_short, true) {
+        let Stop {
+            kind,
+            message,
+            hint,
+            ..
+        } = failure.into_stop();
+        if self.short_of.replace(kind) == Some(kind) {
             tracing::debug!(lane, "no further worker can join: {message}");
         } else {
             let hint = hint.unwrap_or_default();
@@ -198,7 +204,7 @@ impl Pool {
         match opened {
             Ok(session) => {
                 let worker = self.add(session?);
-                self.is_short = false;
+                self.short_of = None;
                 Ok(worker)
             }
             Err(error) => {

@@ -57,7 +57,7 @@ pub(crate) async fn run() -> bool {
     let looked_at = count("looked_at");
     assert!(looked_at > 0.0, "nothing ran on several connections");
     let serial = (count("UNKNOWN") + count("serial")) / looked_at;
-    let reruns = lane["reruns"]["share"].as_f64().unwrap_or_default();
+    let reruns = lane["reruns"]["share"].as_f64().unwrap();
     println!(
         "shares serial or unknown {:.2} %, run again {:.2} % (ceilings {:.0} %)",
         100.0 * serial,

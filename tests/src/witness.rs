@@ -4,7 +4,8 @@
 //! The writer's transaction `n` puts `n` into two of three tables, and every third one moves a row
 //! that it shares with the others of its kind: most of them depend on nothing, so that only the
 //! order of commits keeps them in order. What the reader sees in one snapshot must be a prefix:
-//! each number from 1 to the newest, in two tables, and the row where the newest third one left it.
+//! as many numbers as the newest says, twice as many rows, and the row where the newest third one
+//! left it.
 //!
 //! Both outlive servers that are away. A commit of unknown outcome is looked up before the next.
 
@@ -73,7 +74,8 @@ impl Witness {
         }
         let written = Arc::new(AtomicI64::new(FIRST));
         let reading = Reading::default();
-        reading.look(&Session::open(subscriber_url).await).await;
+        let first = reading.look(&Session::open(subscriber_url).await).await;
+        assert!(first.is_some(), "the subscriber cannot be looked at");
         let tasks = [
             tokio::spawn(write(publisher_url.to_owned(), Arc::clone(&written))),
             tokio::spawn(reading.clone().run(subscriber_url.to_owned())),
@@ -101,15 +103,17 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
         if std::thread::panicking() {
             return;
         }
         let looks = self.reading.looks.load(Ordering::Relaxed);
-        assert!(looks > 0, "the witness never looked");
+        assert!(looks > 1, "the reader never looked, its start aside");
+        let gone = self.tasks.iter().any(JoinHandle::is_finished);
+        assert!(!gone, "the writer or the reader has failed");
         let broken = self.reading.broken.lock().unwrap().take();
+        for task in &self.tasks {
+            task.abort();
+        }
         assert!(
             broken.is_none(),
             "what a reader saw in look {looks} is no prefix of the publisher's commits: {broken:?}"

@@ -1,8 +1,8 @@
 //! What a person does about a connection that was not made: the HINT where the server gives none.
 //!
 //! Owns the words. Whose connection it is the caller says; the key of the configuration that holds
-//! the connection string is named after it. What goes wrong later, inside a session, has no remedy
-//! here.
+//! the connection string is named after it. Of what goes wrong later, inside a session, only two
+//! things have a remedy here: a server that is read-only, and functions that a role may not call.
 //!
 //! Which error it is stands in the SQLSTATE, and for those that share one in what the server says
 //! in every language: the name of its function, of a file.
@@ -59,7 +59,10 @@ fn refused(error: &ServerError, side: &str) -> Option<String> {
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION
             if error.routine.as_deref() == Some(ROLE_LOOKUP) =>
         {
-            format!("Create the role with LOGIN, or name another user in \"{side}.url\".")
+            format!(
+                "Create the role, give it LOGIN if it has not, or name another user in \
+                 \"{side}.url\"."
+            )
         }
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION if error.message.contains("pg_hba.conf") => {
             format!(

@@ -248,9 +248,20 @@ async fn origins(config: &Config, session: &Session) -> Result<Finding, Stop> {
     let sql = "SELECT pg_catalog.current_setting($1)::int8,
                       (SELECT pg_catalog.count(*)
                        FROM pg_catalog.pg_replication_origin
-                       WHERE roname NOT LIKE 'walbraid\\_%\\_anchor')";
+                       WHERE roname NOT LIKE 'walbraid\\_%\\_anchor'
+                         AND NOT starts_with(roname, $2))";
+    let database: u32 = session
+        .query_one(
+            "SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()",
+            &[],
+        )
+        .await
+        .or_stop("subscriber")?
+        .get(0);
+    // The stream's own may be in use already.
+    let own = format!("walbraid_{database}_");
     let row = session
-        .query_one(sql, &[&setting])
+        .query_one(sql, &[&setting, &own])
         .await
         .or_stop("subscriber")?;
     let needed = i64::try_from(config.consumer.apply.workers.most()).unwrap_or(i64::MAX);
@@ -263,6 +274,17 @@ fn room(setting: &str, allowed: i64, there: i64, needed: i64) -> Finding {
         return Finding::good(SUBJECT, format!("{there} of {allowed} are there"));
     }
     let message = format!("{there} replication origins are there and {allowed} can be in use");
+    if allowed > there {
+        return Finding::warning(
+            SUBJECT,
+            message,
+            format!(
+                "Of {needed} sessions that may apply only {} can: raise {setting}, or lower \
+                 \"consumer.workers\".",
+                allowed - there
+            ),
+        );
+    }
     Finding::error(
         SUBJECT,
         Stop::new(StopKind::OriginLimit, message)
@@ -308,13 +330,14 @@ mod tests {
 
     #[test]
     fn each_session_that_applies_takes_an_origin() {
-        let check = |allowed, there, needed, enough: bool| {
+        let check = |allowed, there, needed, one: bool, text: &str| {
             let finding = room("max_replication_slots", allowed, there, needed);
-            assert_eq!(finding.stop().is_none(), enough, "{finding:?}");
+            assert_eq!(finding.stop().is_none(), one, "{finding:?}");
+            assert!(finding.text().contains(text), "{finding:?}");
         };
-        check(10, 9, 1, true);
-        check(10, 10, 1, false);
-        check(10, 2, 8, true);
-        check(10, 3, 8, false);
+        check(10, 9, 1, true, "9 of 10 are there");
+        check(10, 10, 1, false, "The stream takes 1");
+        check(10, 2, 8, true, "2 of 10 are there");
+        check(10, 3, 8, true, "Of 8 sessions that may apply only 7 can");
     }
 }

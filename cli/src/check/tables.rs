@@ -199,7 +199,7 @@ fn compare(
         error(
             shape,
             format!("rule \"{rule}\" of the subscriber's table \"{name}\" fires in replica mode"),
-            format!("ALTER TABLE {name} ENABLE RULE {rule} lets it fire for other sessions only."),
+            "ALTER TABLE … ENABLE RULE … lets it fire for other sessions only.".to_owned(),
         );
     }
     for (column, type_name) in published {

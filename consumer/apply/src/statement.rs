@@ -7,8 +7,9 @@
 //!
 //! All names are qualified and quoted, operators too. Parameters are typed by the subscriber's
 //! column, so that the server infers nothing. Their order is the contract with
-//! [`crate::binding`]: the sent columns of the new row that the statement assigns, in the
-//! publisher's order, then the lookup's columns in its own order where they come from the old row.
+//! [`crate::binding`]: the sent columns of the new row that the statement assigns or compares (a
+//! generated column), in the publisher's order, then the lookup's columns in its own order where
+//! they come from the old row.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -260,9 +261,14 @@ impl Text {
 
 /// Published columns that the subscriber generates itself: what comes out must be what was
 /// published. Where it is not, the statement fails with [`GUARD_SQLSTATE`], which nothing else in
-/// it can.
+/// it can but a function that it calls, and then the error has a context.
 #[derive(Debug, Default)]
 struct Made(Vec<String>);
+
+const BPCHAR: u32 = 1042;
+const VARCHAR: u32 = 1043;
+const BIT: u32 = 1560;
+const VARBIT: u32 = 1562;
 
 /// `cardinality_violation`: a subquery that is evaluated only where a value differs has two rows.
 pub const GUARD_SQLSTATE: &str = "21000";
@@ -270,9 +276,13 @@ pub const GUARD_SQLSTATE: &str = "21000";
 impl Made {
     fn must_equal(&mut self, column: &Column, parameter: &str) {
         let name = quote::identifier(&column.name);
+        // A cast that is written out cuts these silently to the column's length.
+        let cast = match column.type_oid {
+            BPCHAR | VARCHAR | BIT | VARBIT => String::new(),
+            _ => format!("::{}", column.type_sql),
+        };
         self.0.push(format!(
-            "{name}{TEXT} IS DISTINCT FROM {parameter}::{}{TEXT}",
-            column.type_sql
+            "{name}{TEXT} IS DISTINCT FROM {parameter}{cast}{TEXT}"
         ));
     }
 

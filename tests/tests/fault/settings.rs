@@ -11,7 +11,7 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
     let publisher = bed.publisher().await;
     let user = format!("{}_user", bed.name);
     let subscriber = bed.subscriber().await;
-    let create = format!("CREATE ROLE {user} LOGIN PASSWORD 'right'");
+    let create = format!("CREATE ROLE {user} LOGIN PASSWORD 's3cret-of-mine'");
     publisher.run(&create).await;
     subscriber.run(&create).await;
     let user_of =
@@ -26,11 +26,11 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
         ("subscriber", "url", nowhere, 10, "\"subscriber.url\""),
         ("publisher", "url", &as_user(":wrong"), 11, "PGPASSWORD"),
         ("publisher", "url", &as_user(""), 11, "PGPASSWORD"),
-        ("publisher", "url", &as_user(":right"), 12, ""),
+        ("publisher", "url", &as_user(":s3cret-of-mine"), 12, ""),
         (
             "subscriber",
             "url",
-            &user_of(&bed.subscriber_url, ":right"),
+            &user_of(&bed.subscriber_url, ":s3cret-of-mine"),
             12,
             "GRANT EXECUTE ON FUNCTION pg_catalog.pg_replication_origin_create(text)",
         ),
@@ -84,7 +84,10 @@ async fn commands_name_what_is_wrong_by_their_exit_code_and_what_helps() {
             assert_eq!(outcome.code, code, "{case}");
             let (_, hints) = said.split_once("HINT:  ").unwrap_or_default();
             assert!(hints.contains(hint), "{case}");
-            assert!(!said.contains("right"), "a password is shown: {case}");
+            assert!(
+                !said.contains("s3cret-of-mine"),
+                "a password is shown: {case}"
+            );
         }
     }
     let config = bed.write(&bed.config(), "walbraid");

@@ -59,12 +59,16 @@ async fn columns_that_the_subscriber_makes_itself() {
     pipeline.terminate().await;
 }
 
-/// A table `g` whose column `v` the subscriber generates.
+/// A table `g` whose columns `v` and `w` the subscriber generates.
 async fn generated() -> (Bed, Pipeline) {
     let bed = Bed::new().await;
-    let table = "CREATE TABLE g (id int PRIMARY KEY, x numeric, v numeric";
-    bed.publisher().await.run(&format!("{table})")).await;
-    let generated = format!("{table} GENERATED ALWAYS AS (x * 2) STORED UNIQUE)");
+    let table = "CREATE TABLE g (id int PRIMARY KEY, x numeric, s text";
+    let plain = format!("{table}, v numeric, w text)");
+    bed.publisher().await.run(&plain).await;
+    let generated = format!(
+        "{table}, v numeric GENERATED ALWAYS AS (x * 2) STORED UNIQUE,
+         w varchar(3) GENERATED ALWAYS AS (substr(s, 1, 3)) STORED)"
+    );
     bed.subscriber().await.run(&generated).await;
     let pipeline = bed.pipeline().await;
     (bed, pipeline)
@@ -76,8 +80,9 @@ async fn a_published_column_that_the_subscriber_generates_alike_is_equal() {
     let publisher = bed.publisher().await;
     publisher
         .run(
-            "INSERT INTO g VALUES (1, 1.50, 3.00), (2, NULL, NULL); DELETE FROM g WHERE id = 2;
-             INSERT INTO g VALUES (3, 2, 4); UPDATE g SET x = 5, v = 10 WHERE id = 1;
+            "INSERT INTO g VALUES (1, 1.50, 'abcd', 3.00, 'abc'); INSERT INTO g VALUES (2);
+             DELETE FROM g WHERE id = 2;
+             INSERT INTO g VALUES (3, 2, '', 4, ''); UPDATE g SET x = 5, v = 10 WHERE id = 1;
              UPDATE g SET id = 4 WHERE id = 3",
         )
         .await;
@@ -88,20 +93,29 @@ async fn a_published_column_that_the_subscriber_generates_alike_is_equal() {
 
 #[tokio::test]
 async fn a_published_column_that_the_subscriber_generates_otherwise_stops() {
-    for change in ["INSERT INTO g VALUES (2, 3, 7)", "UPDATE g SET v = 7"] {
+    for change in [
+        "INSERT INTO g VALUES (2, 3, '', 7, '')",
+        "UPDATE g SET v = 7",
+        "INSERT INTO g VALUES (2, 3, 'abcd', 6, 'abcd')",
+    ] {
         let (bed, mut pipeline) = generated().await;
         let publisher = bed.publisher().await;
-        publisher.run("INSERT INTO g VALUES (1, 1, 2)").await;
+        publisher
+            .run("INSERT INTO g VALUES (1, 1, '', 2, '')")
+            .await;
         pipeline.catch_up().await;
         publisher.run(change).await;
         let message = pipeline.consumer().stops(26).await;
         let words = "relation \"public\".\"g\" of the subscriber generates another value than was \
-                     published: \"v\"";
+                     published: \"v\", \"w\"";
         assert!(message.contains(words), "{message}");
         assert_eq!(bed.subscriber().await.value("SELECT v FROM g").await, "2");
         bed.subscriber()
             .await
-            .run("ALTER TABLE g ALTER v DROP EXPRESSION")
+            .run(
+                "ALTER TABLE g ALTER v DROP EXPRESSION, ALTER w DROP EXPRESSION;
+                 ALTER TABLE g ALTER w TYPE text",
+            )
             .await;
         pipeline.start_consumer();
         pipeline.catch_up().await;
