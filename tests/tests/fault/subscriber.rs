@@ -43,7 +43,10 @@ async fn a_crash_that_takes_back_commits_leaves_neither_hole_nor_double() {
         pipeline.consumer.take().unwrap().terminate().await;
         pipeline.config = config;
         pipeline.start_consumer();
-        pipeline.consumer().expect(&[LANE, CATALOGUE]);
+        pipeline
+            .consumer()
+            .expect(&[LANE, CATALOGUE])
+            .expect_in_log("does not tell who waits for whose lock");
         for number in 1..=CRASHES / 2 {
             pipeline.consumer().wait_for_log("lane taken").await;
             let there = crash(&bed).await;
