@@ -113,8 +113,10 @@ pub fn unfit(slot: Option<&Slot>, name: &str, database: &str) -> Option<Stop> {
                 StopKind::SlotMissing,
                 format!("slot \"{name}\" does not exist"),
             )
-            .detail("What was committed since it was dropped cannot be read any more.")
-            .hint(BEGIN_ANEW),
+            .detail("If it was dropped, what was committed since then cannot be read any more.")
+            .hint(format!(
+                "Is \"publisher.slot\" the stream's own? If it is, and was dropped: {BEGIN_ANEW}"
+            )),
         );
     };
     let foreign = |message: String, detail: String| {

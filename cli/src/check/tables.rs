@@ -33,6 +33,8 @@ struct Table {
     hidden_rows: bool,
     /// A rule that fires for changes that are applied.
     rule: Option<String>,
+    /// The role may not look into the table's schema.
+    closed_schema: bool,
     /// Privileges that the role has not.
     missing: Vec<&'static str>,
     columns: BTreeMap<String, Column>,
@@ -126,7 +128,8 @@ async fn tables(
                       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
                       (SELECT pg_catalog.min(r.rulename::text) FROM pg_catalog.pg_rewrite r
                        WHERE r.ev_class = c.oid AND r.ev_enabled IN ('R', 'A')
-                         AND r.ev_type <> '1')
+                         AND r.ev_type <> '1'),
+                      NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
                FROM unnest($1::text[], $2::text[]) AS w (schema, name)
                JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
                JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
@@ -147,6 +150,7 @@ async fn tables(
         table.kind = row.get(2);
         table.hidden_rows = row.get(3);
         table.rule = row.get(13);
+        table.closed_schema = row.get(14);
         table.missing = [
             ("SELECT", operations.update || operations.delete, 4),
             ("INSERT", operations.insert, 5),
@@ -210,6 +214,14 @@ fn compare(
                 format!("Add it on the subscriber, of type {type_name}."),
             );
         }
+    }
+    if table.closed_schema {
+        let schema = name.split('.').next().unwrap_or_default();
+        error(
+            StopKind::MissingRight,
+            format!("the consuming role lacks USAGE on the schema of table \"{name}\""),
+            format!("GRANT USAGE ON SCHEMA {schema} TO the role of subscriber.url."),
+        );
     }
     if !table.missing.is_empty() {
         let rights = table.missing.join(", ");
@@ -350,6 +362,10 @@ mod tests {
                 }
             }),
             &["is generated"],
+        );
+        check(
+            with(|t| t.closed_schema = true),
+            &["lacks USAGE on the schema of table \"shop.t\""],
         );
         check(
             with(|t| t.rule = Some("r".to_owned())),
