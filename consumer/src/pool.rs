@@ -17,8 +17,7 @@ use walbraid_apply::event::Event;
 use walbraid_apply::mapping::Mapped;
 use walbraid_apply::resolver::ReadId;
 use walbraid_apply::scheduler::WorkerId;
-use walbraid_schemas::notice::Stop;
-use walbraid_schemas::notice::StopKind;
+use walbraid_schemas::notice::{Stop, StopKind};
 use walbraid_wire::ConnectOptions;
 
 use crate::fence::Ownership;

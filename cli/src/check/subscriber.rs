@@ -239,7 +239,7 @@ async fn configured(config: &Config, stream: &Stream) -> Stream {
 }
 
 /// Each session that applies takes one of the origins that can be in use; the anchors of streams
-/// are rows only.
+/// are rows only. Those of this database are not counted: they may be the stream's own.
 async fn origins(config: &Config, session: &Session) -> Result<Finding, Stop> {
     let setting = match session.server_version().major {
         ..18 => "max_replication_slots",
@@ -249,19 +249,11 @@ async fn origins(config: &Config, session: &Session) -> Result<Finding, Stop> {
                       (SELECT pg_catalog.count(*)
                        FROM pg_catalog.pg_replication_origin
                        WHERE roname NOT LIKE 'walbraid\\_%\\_anchor'
-                         AND NOT starts_with(roname, $2))";
-    let database: u32 = session
-        .query_one(
-            "SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()",
-            &[],
-        )
-        .await
-        .or_stop("subscriber")?
-        .get(0);
-    // The stream's own may be in use already.
-    let own = format!("walbraid_{database}_");
+                         AND NOT pg_catalog.starts_with(roname, (
+                             SELECT 'walbraid_' || oid || '_' FROM pg_catalog.pg_database
+                             WHERE datname = pg_catalog.current_database())))";
     let row = session
-        .query_one(sql, &[&setting, &own])
+        .query_one(sql, &[&setting])
         .await
         .or_stop("subscriber")?;
     let needed = i64::try_from(config.consumer.apply.workers.most()).unwrap_or(i64::MAX);

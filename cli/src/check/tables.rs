@@ -242,11 +242,10 @@ fn warnings(
     findings: &mut Vec<Finding>,
 ) {
     for (column, type_name) in published {
-        if let Some(found) = table
-            .columns
-            .get(column)
-            .filter(|c| c.type_name != *type_name)
-        {
+        let Some(found) = table.columns.get(column) else {
+            continue;
+        };
+        if found.type_name != *type_name {
             findings.push(Finding::warning(
                 subject,
                 format!(
@@ -256,13 +255,7 @@ fn warnings(
                 "A value that the subscriber's type does not take stops the stream.",
             ));
         }
-    }
-    for (column, _) in published {
-        if table
-            .columns
-            .get(column)
-            .is_some_and(|found| found.generated)
-        {
+        if found.generated {
             findings.push(Finding::warning(
                 subject,
                 format!("column \"{column}\" of the subscriber's table \"{name}\" is generated"),

@@ -126,9 +126,10 @@ impl Tally {
         self.units += 1;
         self.transactions[dependence as usize] += transactions;
         self.changed(unit, dependence);
-        let serial = footprint.serial.iter().filter(|_| !finds_nothing);
-        for (space, reason) in serial {
-            self.was_serial(unit, *space, reason, 1);
+        if !finds_nothing {
+            for (space, reason) in &footprint.serial {
+                self.was_serial(unit, *space, reason, 1);
+            }
         }
         match dependence {
             Dependence::NoConflict if finds_nothing => {}
