@@ -6,8 +6,8 @@
 
 use walbraid_apply::event::Event;
 use walbraid_apply::failure::{Failure as UnitFailure, Place, ServerFailure};
+use walbraid_apply::generated::GUARD_SQLSTATE;
 use walbraid_apply::mapping::Mapped;
-use walbraid_apply::statement::GUARD_SQLSTATE;
 use walbraid_wire::{ServerError, TransactionStatus};
 
 use crate::flight::{Flight, Step};
@@ -114,7 +114,7 @@ fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
             && error.context.is_none()
             && mapped.generates() =>
         {
-            return made_otherwise(place, &mapped);
+            return generated_otherwise(place, &mapped);
         }
         Some(Step::Change { place, mapped, .. }) => {
             (Some(place), mapped.map(|mapped| mapped.relation().sql()))
@@ -146,7 +146,7 @@ fn server_failure(error: &ServerError, failed: Option<Step>) -> UnitFailure {
 }
 
 /// A column that the subscriber generates came out otherwise than it was published.
-fn made_otherwise(place: Place, mapped: &Mapped) -> UnitFailure {
+fn generated_otherwise(place: Place, mapped: &Mapped) -> UnitFailure {
     let relation = mapped.relation().sql();
     let message = format!(
         "relation {relation} of the subscriber generates another value than was published: {}",

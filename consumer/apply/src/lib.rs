@@ -27,6 +27,7 @@ pub mod event;
 pub mod failure;
 pub mod footprint;
 pub mod frontier;
+pub mod generated;
 pub mod keys;
 pub mod lookup;
 pub mod mapping;

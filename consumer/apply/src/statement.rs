@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::generated::Generated;
 use crate::lookup::{Lookup, LookupColumn};
 use crate::mapping::Mapped;
 use crate::quote;
@@ -251,46 +252,11 @@ impl Text {
     }
 
     /// Has the statement fail where a value that the subscriber made differs.
-    fn returning(&mut self, made: Made) {
-        if let Some(guard) = made.guard() {
+    fn returning(&mut self, generated: Generated) {
+        if let Some(guard) = generated.guard() {
             self.sql += " RETURNING ";
             self.sql += &guard;
         }
-    }
-}
-
-/// Published columns that the subscriber generates itself: what comes out must be what was
-/// published. Where it is not, the statement fails with [`GUARD_SQLSTATE`], which nothing else in
-/// it can but a function that it calls, and then the error has a context.
-#[derive(Debug, Default)]
-struct Made(Vec<String>);
-
-const BPCHAR: u32 = 1042;
-const VARCHAR: u32 = 1043;
-const BIT: u32 = 1560;
-const VARBIT: u32 = 1562;
-
-/// `cardinality_violation`: a subquery that is evaluated only where a value differs has two rows.
-pub const GUARD_SQLSTATE: &str = "21000";
-
-impl Made {
-    fn must_equal(&mut self, column: &Column, parameter: &str) {
-        let name = quote::identifier(&column.name);
-        // A cast that is written out cuts these silently to the column's length.
-        let cast = match column.type_oid {
-            BPCHAR | VARCHAR | BIT | VARBIT => String::new(),
-            _ => format!("::{}", column.type_sql),
-        };
-        self.0.push(format!(
-            "{name}{TEXT} IS DISTINCT FROM {parameter}{cast}{TEXT}"
-        ));
-    }
-
-    fn guard(&self) -> Option<String> {
-        let differs = self.0.join(" OR ");
-        (!self.0.is_empty()).then(|| {
-            format!("CASE WHEN {differs} THEN (SELECT 1 FROM pg_catalog.generate_series(1, 2)) END")
-        })
     }
 }
 
@@ -324,7 +290,7 @@ fn insert(mapped: &Mapped, absent: &Mask, text: &mut Text) {
     let relation = mapped.relation();
     let mut names = Vec::new();
     let mut values = Vec::new();
-    let mut made = Made::default();
+    let mut generated = Generated::default();
     for (place, target) in mapped.columns().iter().enumerate() {
         if absent.contains(place) {
             continue;
@@ -335,7 +301,7 @@ fn insert(mapped: &Mapped, absent: &Mask, text: &mut Text) {
             names.push(quote::identifier(&column.name));
             values.push(parameter);
         } else {
-            made.must_equal(column, &parameter);
+            generated.must_equal(column, &parameter);
         }
     }
     let target = relation.sql();
@@ -350,13 +316,13 @@ fn insert(mapped: &Mapped, absent: &Mask, text: &mut Text) {
         let (names, values) = (names.join(", "), values.join(", "));
         format!("INSERT INTO {target} ({names}){overriding} VALUES ({values})")
     };
-    text.returning(made);
+    text.returning(generated);
 }
 
 fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
     let relation = mapped.relation();
     let mut assignments = Vec::new();
-    let mut made = Made::default();
+    let mut generated = Generated::default();
     let mut parameters = vec![String::new(); mapped.columns().len()];
     for (place, target) in mapped.columns().iter().enumerate() {
         if shape.absent.contains(place) || !shape.operation.takes(target) {
@@ -367,7 +333,7 @@ fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         if shape.operation.assigns(target) {
             assignments.push(format!("{} = {parameter}", quote::identifier(&column.name)));
         } else if !target.writable {
-            made.must_equal(column, &parameter);
+            generated.must_equal(column, &parameter);
         }
         parameters[place] = parameter;
     }
@@ -384,7 +350,8 @@ fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         // Nothing of it can be assigned: the row must be there, and that is all.
         format!(
             "SELECT{} FROM {target} AS t WHERE {condition} FOR NO KEY UPDATE",
-            made.guard()
+            generated
+                .guard()
                 .map_or_else(String::new, |guard| format!(" {guard}"))
         )
     } else {
@@ -394,7 +361,7 @@ fn update(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         )
     };
     if !assignments.is_empty() {
-        text.returning(made);
+        text.returning(generated);
     }
 }
 
@@ -412,14 +379,14 @@ fn touch(mapped: &Mapped) -> Option<String> {
 /// over from the row that goes.
 fn move_row(mapped: &Mapped, shape: &Shape, text: &mut Text) {
     let relation = mapped.relation();
-    let mut made = Made::default();
+    let mut generated = Generated::default();
     let mut parameters = vec![String::new(); mapped.columns().len()];
     for (place, target) in mapped.columns().iter().enumerate() {
         if !shape.absent.contains(place) {
             let column = &relation.columns[target.column];
             parameters[place] = text.parameter(column, target.binary);
             if !target.writable {
-                made.must_equal(column, &parameters[place]);
+                generated.must_equal(column, &parameters[place]);
             }
         }
     }
@@ -453,7 +420,7 @@ fn move_row(mapped: &Mapped, shape: &Shape, text: &mut Text) {
         names.join(", "),
         values.join(", "),
     );
-    text.returning(made);
+    text.returning(generated);
 }
 
 fn by_lookup(mapped: &Mapped, parameters: &[String]) -> Vec<String> {
@@ -507,7 +474,7 @@ fn conjunction(
 /// IS NULL would also be true of a composite value all of whose fields are NULL.
 const NULL: &str = "IS NOT DISTINCT FROM NULL";
 
-const TEXT: &str = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
+pub(crate) const TEXT: &str = "::pg_catalog.text COLLATE pg_catalog.\"C\"";
 
 pub(crate) fn equal(
     column: &Column,
